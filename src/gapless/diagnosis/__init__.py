@@ -1,0 +1,1 @@
+"""Why the engines waited, and what would change it."""

@@ -1,0 +1,113 @@
+"""The words of the model: kinds of operations, memory, streams, host calls, and the engines they need.
+
+Programs, schedules and timelines all use these; rule numbers are those of the specification of CUDA stream semantics.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class OpKind(IntEnum):
+    """What a device operation does (section 1)."""
+
+    KERNEL = 0
+    H2D = 1
+    D2H = 2
+    D2D = 3
+    P2P = 4
+    H2H = 5
+    MEMSET = 6
+    HOST_FUNCTION = 7
+    RECORD = 8
+    WAIT = 9
+    MALLOC = 10
+    FREE = 11
+    GRAPH = 12
+
+
+class Engine(IntEnum):
+    """The part of a GPU that serves an operation; one H2D and one D2H copy at a time (R3.6), kernels share the SMs."""
+
+    NONE = -1
+    SM = 0
+    H2D = 1
+    D2H = 2
+    PEER = 3
+    HOST = 4
+
+
+ENGINE_OF: dict[OpKind, Engine] = {
+    OpKind.KERNEL: Engine.SM,
+    OpKind.H2D: Engine.H2D,
+    OpKind.D2H: Engine.D2H,
+    OpKind.D2D: Engine.SM,  # R3.10: a copy inside the device is an SM kernel
+    OpKind.P2P: Engine.PEER,
+    OpKind.H2H: Engine.HOST,
+    OpKind.MEMSET: Engine.SM,  # R3.10
+    OpKind.HOST_FUNCTION: Engine.HOST,
+    OpKind.RECORD: Engine.NONE,
+    OpKind.WAIT: Engine.NONE,
+    OpKind.MALLOC: Engine.NONE,
+    OpKind.FREE: Engine.NONE,
+    OpKind.GRAPH: Engine.SM,
+}
+
+
+class MemoryKind(IntEnum):
+    """Where one side of a copy lives. The numbers are gapless's own: CUPTI's and Nsight's differ from each other."""
+
+    UNKNOWN = 0
+    PAGEABLE = 1
+    PINNED = 2
+    DEVICE = 3
+    ARRAY = 4
+    MANAGED = 5
+
+
+class StreamKind(IntEnum):
+    """How a stream stands to the legacy default stream (section 1, R2.1)."""
+
+    UNKNOWN = 0
+    LEGACY = 1
+    PER_THREAD = 2
+    BLOCKING = 3
+    NON_BLOCKING = 4
+
+
+class CallKind(IntEnum):
+    """What a host call asks of CUDA, in the classes that section 4 tells apart."""
+
+    OTHER = 0
+    LAUNCH = 1
+    COPY_ASYNC = 2
+    COPY_SYNC = 3
+    MEMSET_ASYNC = 4
+    MEMSET_SYNC = 5
+    SYNC_DEVICE = 6
+    SYNC_STREAM = 7
+    SYNC_EVENT = 8
+    QUERY = 9
+    RECORD = 10
+    WAIT_EVENT = 11
+    ELAPSED = 12
+    MALLOC = 13
+    FREE = 14
+    HOST_MALLOC = 15
+    HOST_FREE = 16
+    HOST_REGISTER = 17
+    HOST_UNREGISTER = 18
+    MALLOC_ASYNC = 19
+    FREE_ASYNC = 20
+    GRAPH_LAUNCH = 21
+    GRAPH_BUILD = 22
+    CAPTURE = 23
+    HOST_FUNCTION = 24
+    STREAM_CREATE = 25
+    STREAM_DESTROY = 26
+    EVENT_CREATE = 27
+    EVENT_DESTROY = 28
+    MODULE = 29
+    FUNCTION_ATTRIBUTES = 30
+    DEVICE_LIMIT = 31
+    DEVICE = 32
