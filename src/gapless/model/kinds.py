@@ -111,3 +111,44 @@ class CallKind(IntEnum):
     FUNCTION_ATTRIBUTES = 30
     DEVICE_LIMIT = 31
     DEVICE = 32
+    # What host threads do beside calling CUDA, and the second half of a capture. Only programs have these.
+    CAPTURE_END = 33
+    HOST_WORK = 34
+    HOST_READ = 35
+    HOST_WRITE = 36
+    SEND = 37
+    RECEIVE = 38
+    REUSE = 39
+
+
+class CaptureMode(IntEnum):
+    """Which calls of which threads a capture forbids (R7.4)."""
+
+    GLOBAL = 0
+    THREAD_LOCAL = 1
+    RELAXED = 2
+
+
+class CudaError(IntEnum):
+    """What a call returned, in CUDA's numbers. ``cuda_name`` is the name without ``cudaError``."""
+
+    SUCCESS = 0
+    INVALID_VALUE = 1
+    MEMORY_ALLOCATION = 2
+    INVALID_RESOURCE_HANDLE = 400
+    ILLEGAL_STATE = 401
+    NOT_READY = 600
+    STREAM_CAPTURE_UNSUPPORTED = 900
+    STREAM_CAPTURE_INVALIDATED = 901
+    STREAM_CAPTURE_MERGE = 902
+    STREAM_CAPTURE_UNMATCHED = 903
+    STREAM_CAPTURE_UNJOINED = 904
+    STREAM_CAPTURE_ISOLATION = 905
+    STREAM_CAPTURE_IMPLICIT = 906
+    CAPTURED_EVENT = 907
+    STREAM_CAPTURE_WRONG_THREAD = 908
+
+    @property
+    def cuda_name(self) -> str:
+        """The name as CUDA spells it: ``StreamCaptureImplicit``."""
+        return "".join(word.capitalize() for word in self.name.split("_"))

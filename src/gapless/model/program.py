@@ -1,0 +1,842 @@
+"""The Program: what host threads asked of the GPUs, call by call.
+
+The usual chunk loop over three streams::
+
+    from gapless.model.program import Program
+    from gapless.model.units import ms
+
+    program = Program()
+    streams = [program.stream(f"s{i}", NON_BLOCKING) for i in range(3)]
+    for i in range(4):
+        stream = streams[i % 3]
+        stream.h2d(1 * ms, name=f"h{i}")
+        stream.kernel(1 * ms, name=f"k{i}")
+        stream.d2h(1 * ms, name=f"d{i}")
+    program.sync_device()
+
+A call on a stream is the asynchronous form (``cudaMemcpyAsync``), the same call on the program the plain form
+(``cudaMemcpy``), which goes to the default stream. Every call gives its **row**; the operation that a call puts into a
+stream has the same row, so one number names both. Times are whole picoseconds (``3 * ms``, or text: ``"3ms"``), sizes
+bytes. ``name`` names the operation, ``label`` the call.
+
+The table has one row a call, in the order in which the program's text asked; the rows of one host thread are in that
+thread's order. How the rows of different threads interleave is decided when the program runs. ``program.rows`` gives
+the table as NumPy columns:
+
+==============  =======  ==============================================================================================
+column          dtype    what it holds
+==============  =======  ==============================================================================================
+``call``        int8     ``CallKind``
+``op``          int8     ``OpKind`` of the operation the call puts into a stream, -1 for none
+``thread``      int16    row of ``threads``
+``stream``      int32    row of ``streams``: where the operation goes, or which stream the call is about; -1 none
+``object``      int32    what else the call is about: row of ``events`` (RECORD, WAIT_EVENT, SYNC_EVENT, QUERY of an
+                         event, ELAPSED), of ``buffers`` (allocation, free, REUSE, HOST_READ, HOST_WRITE), of
+                         ``messages`` (SEND, RECEIVE), of ``graphs`` (CAPTURE_END, GRAPH_LAUNCH, GRAPH_BUILD); -1 none
+``second``      int32    a second one: the later event of ELAPSED, the buffer whose memory REUSE hands out, the
+                         ``CaptureMode`` of CAPTURE, the destination device of a peer copy, the graph that GRAPH_BUILD
+                         instantiates once more; -1 none
+``duration``    int64    ps the operation takes when nothing disturbs it (of HOST_WORK: the work); -1: from its size
+``bytes``       int64    bytes copied, filled or allocated; -1 not given
+``cost``        int64    ps of host time the call itself takes; -1: what the machine says
+``src, dst``    int8     ``MemoryKind`` of both sides of a copy, or of what a memset fills
+``device``      int16    device that is current when the call is made
+``grid``        int32    row of ``grids``: how a kernel occupies the GPU; -1 no kernel
+``flags``       int16    ``Flag`` bits
+``name``        int32    row of ``strings``: the operation's name, -1 none
+``label``       int32    row of ``strings``: the call's label, -1 none
+==============  =======  ==============================================================================================
+
+What operations and host threads read and write stands in a second table, ``program.accesses``, sorted by row:
+``row``, ``buffer``, ``write`` (bool), ``low``, ``high`` (bytes; ``high`` -1: to the end of the buffer). Copies access
+their ``src`` and ``dst`` buffers there too.
+
+Between the calls ``capture`` and ``end_capture`` of a stream, the operations put into it become the nodes of a graph
+instead of running; which rows those are is decided when the program runs (R7.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from enum import IntFlag
+from fractions import Fraction
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .columns import ACCESS_DTYPES, ROW_DTYPES, ROW_FILL, Accesses, Columns, Rows
+from .errors import GaplessError
+from .kinds import CallKind, CaptureMode, MemoryKind, OpKind, StreamKind
+from .units import parse_size, parse_time
+
+Time: TypeAlias = "int | float | Fraction | str"
+Size: TypeAlias = "int | str"
+
+WHOLE_GPU = Fraction(1)
+
+
+class Flag(IntFlag):
+    """What else is to be said about a call."""
+
+    FIRST = 1  # the first use of a kernel the program has not launched before (R4.1)
+    UNTIMED = 2  # a record of an event without timing (R5.7)
+    EXTERNAL = 4  # a wait with cudaEventWaitExternal (R7.4)
+    PROGRAMMATIC = 8  # a kernel launched as programmatic dependent of the one before (R6.14)
+    FIRST_OF_LIBRARY = 16  # the first launch out of a library loaded at run time (R4.1)
+    MORE_STACK = 32  # needs more local memory than ever before, or changes the stack limit (section 4)
+    POOL = 64  # a plain free of stream-ordered memory, which waits for nothing (section 4)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInfo:
+    """A stream: its kind (section 1), priority (lower number goes first) and device."""
+
+    name: str
+    kind: StreamKind
+    priority: int = 0
+    device: int = 0
+    created: bool = True  # False: a default stream, which exists without being created
+
+
+@dataclass(frozen=True, slots=True)
+class EventInfo:
+    """An event. ``device`` -1: it belongs to whatever device it is recorded on."""
+
+    name: str
+    device: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class BufferInfo:
+    """A stretch of memory. ``bytes`` -1: size not given."""
+
+    name: str
+    kind: MemoryKind
+    bytes: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """How a kernel occupies the GPU: blocks that each need a share ``block`` of it and each take the kernel's time.
+
+    ``block`` None: the machine works the share out from ``threads``, ``registers`` (per thread) and ``shared`` (bytes
+    per block). ``shared`` and ``carveout`` (percent of an SM's memory wanted as shared, -1 for the default) matter for
+    the split of an SM (R6.17). For programmatic dependent launch (R6.14): ``trigger``, ps after its start at which each
+    block of this kernel lets the dependent one start, and ``prologue``, ps that this kernel, being dependent, runs
+    before it waits for the one before; -1: none.
+    """
+
+    blocks: int = 1
+    block: Fraction | None = WHOLE_GPU
+    threads: int = 0
+    registers: int = 0
+    shared: int = 0
+    carveout: int = -1
+    trigger: int = -1
+    prologue: int = -1
+
+
+class Program:
+    """Calls of host threads, built by the methods here and on ``Stream``, or in bulk by ``extend``.
+
+    ``default_stream`` says what the default stream means to calls (R2.7): the legacy one, or the calling thread's own.
+    """
+
+    def __init__(self, default_stream: Literal["legacy", "per-thread"] = "legacy") -> None:
+        if default_stream not in ("legacy", "per-thread"):
+            raise GaplessError(f"default_stream is 'legacy' or 'per-thread', not {default_stream!r}")
+        self.default_stream: Literal["legacy", "per-thread"] = default_stream
+        self.threads: list[str] = ["main"]
+        self.streams: list[StreamInfo] = []
+        self.events: list[EventInfo] = []
+        self.buffers: list[BufferInfo] = []
+        self.messages: list[str] = []
+        self.graphs: list[str] = []
+        self.grids: list[Grid] = [Grid()]
+        self.strings: list[str] = []
+        self._rows = Columns(ROW_DTYPES)
+        self._accesses = Columns(ACCESS_DTYPES)
+        self._thread = 0
+        self._device = [0]  # current device of each thread
+        self._default_streams: dict[tuple[int, int], int] = {}  # (thread or -1 for legacy, device) -> row of streams
+        self._grid_rows: dict[Grid, int] = {self.grids[0]: 0}
+        self._from_pool: set[int] = set()  # buffers whose memory is stream-ordered
+        self._found: tuple[int, dict[str, int]] = (0, {})
+
+    # ------------------------------------------------------------------------------------------------- things
+
+    def stream(self, name: str = "", kind: StreamKind = StreamKind.BLOCKING, *, priority: int = 0,
+               device: int = 0) -> Stream:  # fmt: skip
+        """Declare a created stream. Creation orders nothing (R2.4); for what it costs, add ``call(STREAM_CREATE)``."""
+        if kind in (StreamKind.LEGACY, StreamKind.UNKNOWN):
+            raise GaplessError(f"a created stream is BLOCKING, NON_BLOCKING or PER_THREAD, not {StreamKind(kind).name}")
+        return Stream(self, self._new_stream(StreamInfo(name or f"stream{len(self.streams)}", kind, priority, device)))
+
+    def legacy(self, device: int = 0) -> Stream:
+        """Give the legacy default stream of a device, whatever ``default_stream`` says (``cudaStreamLegacy``)."""
+        name = "default" if device == 0 else f"default.{device}"
+        return Stream(self, self._default_row(-1, device, name, StreamKind.LEGACY))
+
+    def per_thread(self, device: int | None = None) -> Stream:
+        """Give the per-thread default stream of the current thread (``cudaStreamPerThread``)."""
+        device = self.current_device if device is None else device
+        name = f"default.{self.threads[self._thread]}" + (f".{device}" if device else "")
+        return Stream(self, self._default_row(self._thread, device, name, StreamKind.PER_THREAD))
+
+    @property
+    def default(self) -> Stream:
+        """The default stream of the current device, as the calling thread sees it now (R2.7)."""
+        return self.default_of(self.current_device)
+
+    def default_of(self, device: int) -> Stream:
+        """Give the default stream of a device, as the calling thread sees it now (R2.7)."""
+        return self.legacy(device) if self.default_stream == "legacy" else self.per_thread(device)
+
+    def event(self, name: str = "", *, device: int = -1) -> Event:
+        """Declare an event; one that is never recorded is empty (R5.3)."""
+        self.events.append(EventInfo(name or f"event{len(self.events)}", device))
+        return Event(self, len(self.events) - 1)
+
+    def buffer(self, name: str = "", bytes: Size = -1, kind: MemoryKind = MemoryKind.DEVICE) -> Buffer:  # noqa: A002
+        """Declare memory that operations and host threads read and write."""
+        self.buffers.append(BufferInfo(name or f"buffer{len(self.buffers)}", kind, _size(bytes)))
+        return Buffer(self, len(self.buffers) - 1)
+
+    def graph(self, name: str = "") -> Graph:
+        """Name an executable graph that ``end_capture`` or ``instantiate`` will fill."""
+        self.graphs.append(name or f"graph{len(self.graphs)}")
+        return Graph(self, len(self.graphs) - 1)
+
+    @contextmanager
+    def thread(self, name: str) -> Iterator[None]:
+        """Make the calls inside those of another host thread. All threads start together at time 0."""
+        if name not in self.threads:
+            self.threads.append(name)
+            self._device.append(0)
+        before, self._thread = self._thread, self.threads.index(name)
+        try:
+            yield
+        finally:
+            self._thread = before
+
+    @property
+    def current_device(self) -> int:
+        """The device that is current in the current thread."""
+        return self._device[self._thread]
+
+    # -------------------------------------------------------------------------- calls that belong to no stream
+
+    def h2d(self, time: Time | None = None, bytes: Size = -1, **options: Any) -> int:  # noqa: A002
+        """``cudaMemcpy`` to the device: synchronous, on the default stream (R3.1). Options as ``Stream.h2d``."""
+        return self.default._copy(OpKind.H2D, time, bytes, sync=True, **options)
+
+    def d2h(self, time: Time | None = None, bytes: Size = -1, **options: Any) -> int:  # noqa: A002
+        """``cudaMemcpy`` to the host: synchronous, on the default stream (R3.1). Options as ``Stream.h2d``."""
+        return self.default._copy(OpKind.D2H, time, bytes, sync=True, **options)
+
+    def d2d(self, time: Time | None = None, bytes: Size = -1, **options: Any) -> int:  # noqa: A002
+        """``cudaMemcpy`` inside the device, on the default stream; does not block the host (table 3.1)."""
+        return self.default._copy(OpKind.D2D, time, bytes, sync=True, **options)
+
+    def h2h(self, time: Time | None = None, bytes: Size = -1, **options: Any) -> int:  # noqa: A002
+        """``cudaMemcpy`` from host to host: the host waits for the default stream, then copies (table 3.1)."""
+        return self.default._copy(OpKind.H2H, time, bytes, sync=True, **options)
+
+    def p2p(self, time: Time | None = None, bytes: Size = -1, *, to: int, **options: Any) -> int:  # noqa: A002
+        """``cudaMemcpyPeer`` from the current device: an operation of the legacy streams of both devices (R3.7)."""
+        return self.legacy(self.current_device)._copy(OpKind.P2P, time, bytes, sync=True, to=to, **options)
+
+    def memset(self, time: Time | None = None, bytes: Size = -1, **options: Any) -> int:  # noqa: A002
+        """``cudaMemset``, on the default stream; waits only if its target is pinned host memory (table 3.1)."""
+        return self.default._memset(time, bytes, sync=True, **options)
+
+    def sync_device(self, *, label: str = "", cost: Time | None = None) -> int:
+        """``cudaDeviceSynchronize`` of the current device (R2.6)."""
+        return self.call(CallKind.SYNC_DEVICE, label=label, cost=cost)
+
+    def host(self, time: Time, *, label: str = "") -> int:
+        """Let the host thread work for a time."""
+        return self._add(CallKind.HOST_WORK, duration=_time(time), label=label)
+
+    def read(self, buffer: Buffer | Part, *, label: str = "") -> int:
+        """Let the host thread read memory."""
+        return self._touch(CallKind.HOST_READ, buffer, label)
+
+    def write(self, buffer: Buffer | Part, *, label: str = "") -> int:
+        """Let the host thread write memory."""
+        return self._touch(CallKind.HOST_WRITE, buffer, label)
+
+    def send(self, message: str, *, label: str = "") -> int:
+        """Tell another host thread something; everything before orders before what follows its ``receive``."""
+        return self._add(CallKind.SEND, object=self._message(message), label=label)
+
+    def receive(self, message: str, *, label: str = "") -> int:
+        """Wait until another host thread has sent the message."""
+        return self._add(CallKind.RECEIVE, object=self._message(message), label=label)
+
+    def malloc(self, buffer: Buffer, *, label: str = "", cost: Time | None = None) -> int:
+        """``cudaMalloc``."""
+        self._from_pool.discard(buffer.row)
+        return self._allocation(CallKind.MALLOC, buffer, label, cost)
+
+    def free(self, buffer: Buffer, *, label: str = "", cost: Time | None = None) -> int:
+        """``cudaFree``: waits for all work of the device, but not if the memory is stream-ordered (section 4)."""
+        flags = int(Flag.POOL) if buffer.row in self._from_pool else 0
+        return self._allocation(CallKind.FREE, buffer, label, cost, flags)
+
+    def host_alloc(self, buffer: Buffer, *, label: str = "", cost: Time | None = None) -> int:
+        """``cudaMallocHost``."""
+        return self._allocation(CallKind.HOST_MALLOC, buffer, label, cost)
+
+    def host_free(self, buffer: Buffer, *, label: str = "", cost: Time | None = None) -> int:
+        """``cudaFreeHost``: waits for all work of the device (section 4)."""
+        return self._allocation(CallKind.HOST_FREE, buffer, label, cost)
+
+    def host_register(self, buffer: Buffer, *, label: str = "", cost: Time | None = None) -> int:
+        """``cudaHostRegister``."""
+        return self._allocation(CallKind.HOST_REGISTER, buffer, label, cost)
+
+    def host_unregister(self, buffer: Buffer, *, label: str = "", cost: Time | None = None) -> int:
+        """``cudaHostUnregister``: waits for all work of the device (section 4)."""
+        return self._allocation(CallKind.HOST_UNREGISTER, buffer, label, cost)
+
+    def reuse(self, buffer: Buffer, of: Buffer, *, label: str = "") -> int:
+        """Hand out the memory of *of* again, as *buffer*, the way an allocator does."""
+        return self._add(CallKind.REUSE, object=buffer.row, second=of.row, label=label)
+
+    def elapsed(self, earlier: Event, later: Event, *, label: str = "", cost: Time | None = None) -> int:
+        """``cudaEventElapsedTime``; its value is ``Schedule.value`` of the row."""
+        return self._add(CallKind.ELAPSED, object=earlier.row, second=later.row, label=label, cost=_time(cost))
+
+    def instantiate(self, graph: Graph, name: str = "", *, label: str = "", cost: Time | None = None,
+                    first: bool = False) -> Graph:  # fmt: skip
+        """``cudaGraphInstantiate`` once more; the new one may overlap the old one (R7.1)."""
+        new, flags = self.graph(name), int(Flag.FIRST) if first else 0
+        self._add(CallKind.GRAPH_BUILD, object=new.row, second=graph.row, flags=flags, label=label, cost=_time(cost))
+        return new
+
+    def set_device(self, device: int, *, label: str = "", cost: Time | None = None) -> int:
+        """``cudaSetDevice``: make a device current in this thread; waits for nothing."""
+        self._device[self._thread] = device
+        return self.call(CallKind.DEVICE, label=label, cost=cost)
+
+    def call(self, kind: CallKind, *, label: str = "", cost: Time | None = None, flags: int = 0) -> int:
+        """Make any other call, of which only class and cost matter (``MODULE``, ``STREAM_CREATE``, ``OTHER`` ...)."""
+        return self._add(kind, flags=flags, label=label, cost=_time(cost))
+
+    # -------------------------------------------------------------------------------------- the tables in bulk
+
+    def extend(self, **columns: ArrayLike) -> range:
+        """Append many rows at once, a column each (see the module's text); one left out is "none" in every row.
+
+        Streams, events and so on are declared before. Raises ``GaplessError`` for unknown columns, different lengths
+        and numbers of things that do not exist.
+        """
+        if strangers := columns.keys() - ROW_DTYPES.keys():
+            raise GaplessError(f"a program has no column {', '.join(sorted(strangers))}")
+        given = {name: np.asarray(column, ROW_DTYPES[name]) for name, column in columns.items()}
+        if len(lengths := {len(column) for column in given.values()}) > 1:
+            raise GaplessError(f"columns of a program differ in length: {sorted(lengths)}")
+        if "call" not in given:
+            raise GaplessError("rows of a program need the column call")
+        count = lengths.pop()
+        whole = {n: given[n] if n in given else np.full(count, ROW_FILL[n], dtype) for n, dtype in ROW_DTYPES.items()}
+        if "grid" not in given:
+            whole["grid"][whole["op"] == OpKind.KERNEL] = 0
+        self._check(whole)
+        return self._rows.extend(whole)
+
+    def access(
+        self, row: ArrayLike, buffer: ArrayLike, write: ArrayLike, low: ArrayLike = 0, high: ArrayLike = -1
+    ) -> None:
+        """Append many accesses at once, arrays of one length or single values; ``accesses`` sorts them by row."""
+        row = np.atleast_1d(np.asarray(row, np.int32))
+        given = {"row": row, "buffer": buffer, "write": write, "low": low, "high": high}
+        self._accesses.extend(
+            {n: np.broadcast_to(np.asarray(v, ACCESS_DTYPES[n]), row.shape) for n, v in given.items()}
+        )
+
+    @property
+    def rows(self) -> Rows:
+        """The call table as columns. Do not write into them: ``replace`` gives a changed program."""
+        return Rows(**self._rows.columns())
+
+    @property
+    def accesses(self) -> Accesses:
+        """The accesses as columns, sorted by row."""
+        columns = self._accesses.columns()
+        if np.any(np.diff(columns["row"]) < 0):
+            order = np.argsort(columns["row"], kind="stable")
+            columns = {name: column[order] for name, column in columns.items()}
+        return Accesses(**columns)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def take(self, rows: ArrayLike) -> Program:
+        """Give the program of these rows only, in this order (an index array or a boolean mask)."""
+        kept = np.arange(len(self))[np.asarray(rows)]
+        new_row = np.full(len(self), -1, np.int32)
+        new_row[kept] = np.arange(len(kept), dtype=np.int32)
+        old, new = self.accesses, self._bare()
+        new._rows.extend({name: column[kept] for name, column in self._rows.columns().items()})
+        here = new_row[old.row] >= 0
+        new.access(new_row[old.row][here], old.buffer[here], old.write[here], old.low[here], old.high[here])
+        return new
+
+    def replace(self, **columns: ArrayLike) -> Program:
+        """Give the same program with other columns (full length), say ``src`` or ``stream``; accesses stay."""
+        new = self._bare()
+        new.extend(**(self._rows.columns() | columns))
+        if len(new) != len(self):
+            raise GaplessError(f"the program has {len(self)} rows, the new columns {len(new)}")
+        new._accesses.extend(self._accesses.columns())
+        return new
+
+    def with_streams(self, streams: Iterable[StreamInfo]) -> Program:
+        """Give the same program with other knowledge of its streams; more may be added at the end."""
+        new = self._bare()
+        new.streams = list(streams)
+        if len(new.streams) < len(self.streams):
+            raise GaplessError(f"the program has {len(self.streams)} streams, got {len(new.streams)}")
+        new._rows.extend(self._rows.columns())
+        new._accesses.extend(self._accesses.columns())
+        return new
+
+    # ------------------------------------------------------------------------------------------------ looking up
+
+    def find(self, name: str) -> int:
+        """Give the row of an operation's name or a call's label. Raises ``GaplessError`` if there is none."""
+        if self._found[0] != len(self):
+            self._found = (len(self), self._index())
+        if name not in self._found[1]:
+            close = get_close_matches(name, self._found[1], 1)
+            raise GaplessError(
+                f"no operation or call is named {name!r}" + (f"; did you mean {close[0]!r}?" if close else "")
+            )
+        return self._found[1][name]
+
+    def name_of(self, row: int) -> str:
+        """Give the name of a row's operation or the label of its call; empty if it has neither."""
+        rows = self.rows
+        text = rows.name[row] if rows.name[row] >= 0 else rows.label[row]
+        return self.strings[text] if text >= 0 else ""
+
+    def describe(self, row: int) -> str:
+        """Say in a few words what a row is: ``kernel k0 on s1``, ``sync s0 (call 7 of thread main)``."""
+        rows = self.rows
+        call, op, stream, thing = (int(c[row]) for c in (rows.call, rows.op, rows.stream, rows.object))
+        words = [_OP_WORDS.get(op, _CALL_WORDS.get(call, CallKind(call).name.lower().replace("_", " ")))]
+        if call in _ABOUT_EVENT and thing >= 0:
+            words.append(self.events[thing].name)
+        elif call in _ABOUT_BUFFER and thing >= 0:
+            words.append(self.buffers[thing].name)
+        elif call in (CallKind.SEND, CallKind.RECEIVE):
+            words.append(self.messages[thing])
+        elif name := self.name_of(row):
+            words.append(name)
+        if stream >= 0:
+            words += ["on"] * (op >= 0 or call == CallKind.WAIT_EVENT) + [self.streams[stream].name]
+        thread = int(rows.thread[row])
+        number = int(np.count_nonzero(rows.thread[:row] == thread))
+        return " ".join(words) + f" (call {number} of thread {self.threads[thread]})"
+
+    # ----------------------------------------------------------------------------------------------------- inside
+
+    def _add(self, call: int, op: int = -1, stream: int = -1, object: int = -1, second: int = -1,  # noqa: A002
+             duration: int = -1, bytes: int = -1, cost: int = -1, src: int = 0, dst: int = 0, grid: int = -1,  # noqa: A002
+             flags: int = 0, name: str = "", label: str = "") -> int:  # fmt: skip
+        thread = self._thread
+        return self._rows.append(
+            call, op, thread, stream, object, second, duration, bytes, cost, src, dst, self._device[thread], grid,
+            flags, self._string(name) if name else -1, self._string(label) if label else -1,
+        )  # fmt: skip
+
+    def _touch(self, call: CallKind, place: Buffer | Part, label: str) -> int:
+        row = self._add(call, object=place.row, label=label)
+        self._access(row, place, write=call == CallKind.HOST_WRITE)
+        return row
+
+    def _access(self, row: int, place: Buffer | Part, *, write: bool) -> None:
+        low, high = (place.low, place.high) if isinstance(place, Part) else (0, -1)
+        self._accesses.append(row, place.row, write, low, high)
+
+    def _allocation(self, call: CallKind, buffer: Buffer, label: str, cost: Time | None, flags: int = 0) -> int:
+        return self._add(call, object=buffer.row, bytes=buffer.info.bytes, flags=flags, label=label, cost=_time(cost))
+
+    def _message(self, name: str) -> int:
+        if name not in self.messages:
+            self.messages.append(name)
+        return self.messages.index(name)
+
+    def _string(self, text: str) -> int:
+        self.strings.append(text)
+        return len(self.strings) - 1
+
+    def _grid(self, grid: Grid) -> int:
+        if grid not in self._grid_rows:
+            self._grid_rows[grid] = len(self.grids)
+            self.grids.append(grid)
+        return self._grid_rows[grid]
+
+    def _new_stream(self, info: StreamInfo) -> int:
+        self.streams.append(info)
+        return len(self.streams) - 1
+
+    def _default_row(self, thread: int, device: int, name: str, kind: StreamKind) -> int:
+        key = (thread, device)
+        if key not in self._default_streams:
+            self._default_streams[key] = self._new_stream(StreamInfo(name, kind, 0, device, created=False))
+        return self._default_streams[key]
+
+    def _bare(self) -> Program:
+        """Give the same things without any call."""
+        new = Program(self.default_stream)
+        for name in ("threads", "streams", "events", "buffers", "messages", "graphs", "grids", "strings", "_device"):
+            setattr(new, name, list(getattr(self, name)))
+        new._default_streams, new._grid_rows = dict(self._default_streams), dict(self._grid_rows)
+        new._from_pool, new._thread = set(self._from_pool), self._thread
+        return new
+
+    def _check(self, columns: dict[str, NDArray[Any]]) -> None:
+        sizes = {
+            "thread": self.threads,
+            "stream": self.streams,
+            "grid": self.grids,
+            "name": self.strings,
+            "label": self.strings,
+        }
+        for name, things in sizes.items():
+            column = columns[name]
+            if len(column) and (column.max() >= len(things) or column.min() < -1):
+                raise GaplessError(f"column {name} names number {column.max()}, but the program has {len(things)}")
+        for name, enum in (("call", CallKind), ("op", OpKind), ("src", MemoryKind), ("dst", MemoryKind)):
+            column = columns[name]
+            if len(column) and (column.max() > max(enum) or column.min() < -1):
+                raise GaplessError(f"column {name} holds a number that no {enum.__name__} has")
+        if np.any((columns["op"] >= 0) & (columns["stream"] < 0)):
+            raise GaplessError("an operation needs a stream")
+
+    def _index(self) -> dict[str, int]:
+        rows, index = self.rows, dict[str, int]()
+        for column in (rows.name, rows.label):
+            named = np.flatnonzero(column >= 0)
+            for row, text in zip(named.tolist(), column[named].tolist(), strict=True):
+                if index.setdefault(self.strings[text], row) != row:
+                    raise GaplessError(
+                        f"the name {self.strings[text]!r} stands twice; names of operations and labels are unique"
+                    )
+        return index
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A stream of a program, with the calls that are about it. See ``Program``."""
+
+    program: Program
+    row: int
+
+    @property
+    def info(self) -> StreamInfo:
+        """What kind of stream it is."""
+        return self.program.streams[self.row]
+
+    def h2d(self, time: Time | None = None, bytes: Size = -1, **options: Any) -> int:  # noqa: A002
+        """``cudaMemcpyAsync`` to the device. Gives its row.
+
+        Options: ``name``, ``label``, ``cost``; ``src`` and ``dst``, buffers or parts of buffers; ``pageable`` (default:
+        what the host buffer is, else pinned).
+        """
+        return self._copy(OpKind.H2D, time, bytes, **options)
+
+    def d2h(self, time: Time | None = None, bytes: Size = -1, **options: Any) -> int:  # noqa: A002
+        """``cudaMemcpyAsync`` to the host. Options as ``h2d``."""
+        return self._copy(OpKind.D2H, time, bytes, **options)
+
+    def d2d(self, time: Time | None = None, bytes: Size = -1, **options: Any) -> int:  # noqa: A002
+        """``cudaMemcpyAsync`` inside the device. Options as ``h2d``."""
+        return self._copy(OpKind.D2D, time, bytes, **options)
+
+    def h2h(self, time: Time | None = None, bytes: Size = -1, **options: Any) -> int:  # noqa: A002
+        """``cudaMemcpyAsync`` from host to host. Options as ``h2d``."""
+        return self._copy(OpKind.H2H, time, bytes, **options)
+
+    def p2p(self, time: Time | None = None, bytes: Size = -1, *, to: int, **options: Any) -> int:  # noqa: A002
+        """``cudaMemcpyPeerAsync`` to another device (R3.7). Options as ``h2d``."""
+        return self._copy(OpKind.P2P, time, bytes, to=to, **options)
+
+    def memset(self, time: Time | None = None, bytes: Size = -1, **options: Any) -> int:  # noqa: A002
+        """``cudaMemsetAsync``. Options: ``name``, ``label``, ``cost``, ``dst``, ``pinned`` (its target)."""
+        return self._memset(time, bytes, **options)
+
+    def kernel(self, time: Time, *, share: Fraction | int | str | None = None, blocks: int = 1,
+               grid: Grid | None = None, first: bool = False, programmatic: bool = False,
+               reads: Iterable[Buffer | Part] = (), writes: Iterable[Buffer | Part] = (),
+               bytes: int = -1, flags: int = 0, name: str = "",  # noqa: A002
+               label: str = "", cost: Time | None = None) -> int:  # fmt: skip
+        """Launch a kernel of ``blocks`` blocks, each needing ``share`` of the GPU (default: all) and taking ``time``.
+
+        ``grid`` says the same with more detail. ``first``: the program has not launched this kernel before (R4.1).
+        ``programmatic``: programmatic dependent of the kernel before (R6.14). ``bytes``: size of its arguments.
+        """
+        program = self.program
+        row_of_grid = 0
+        if grid is not None or share is not None or blocks != 1:
+            row_of_grid = program._grid(_checked(grid or Grid(blocks, WHOLE_GPU if share is None else Fraction(share))))
+        if first:
+            flags |= Flag.FIRST
+        if programmatic:
+            flags |= Flag.PROGRAMMATIC
+        row = program._add(
+            CallKind.LAUNCH, OpKind.KERNEL, self.row, duration=_time(time), bytes=bytes, cost=_time(cost),
+            grid=row_of_grid, flags=flags, name=name, label=label,
+        )  # fmt: skip
+        self._accesses(row, reads, writes)
+        return row
+
+    def host_function(self, time: Time, *, reads: Iterable[Buffer | Part] = (), writes: Iterable[Buffer | Part] = (),
+                      name: str = "", label: str = "", cost: Time | None = None) -> int:  # fmt: skip
+        """``cudaLaunchHostFunc`` (R6.15)."""
+        row = self.program._add(
+            CallKind.HOST_FUNCTION, OpKind.HOST_FUNCTION, self.row, duration=_time(time), cost=_time(cost),
+            name=name, label=label,
+        )  # fmt: skip
+        self._accesses(row, reads, writes)
+        return row
+
+    def record(self, event: Event, *, timed: bool = True, label: str = "", cost: Time | None = None) -> int:
+        """``cudaEventRecord``: the event now stands for all work issued to the stream so far (R5.1)."""
+        flags = 0 if timed else int(Flag.UNTIMED)
+        return self.program._add(
+            CallKind.RECORD, OpKind.RECORD, self.row, event.row, duration=0, flags=flags, label=label, cost=_time(cost)
+        )
+
+    def wait(self, event: Event, *, external: bool = False, label: str = "", cost: Time | None = None) -> int:
+        """``cudaStreamWaitEvent``: later work of the stream waits for what the event stands for now (R5.2)."""
+        flags = int(Flag.EXTERNAL) if external else 0
+        return self.program._add(
+            CallKind.WAIT_EVENT,
+            OpKind.WAIT,
+            self.row,
+            event.row,
+            duration=0,
+            flags=flags,
+            label=label,
+            cost=_time(cost),
+        )
+
+    def malloc(self, buffer: Buffer, *, label: str = "", cost: Time | None = None) -> int:
+        """``cudaMallocAsync`` (section 8)."""
+        self.program._from_pool.add(buffer.row)
+        return self._allocation(CallKind.MALLOC_ASYNC, OpKind.MALLOC, buffer, label, cost)
+
+    def free(self, buffer: Buffer, *, label: str = "", cost: Time | None = None) -> int:
+        """``cudaFreeAsync`` (section 8)."""
+        return self._allocation(CallKind.FREE_ASYNC, OpKind.FREE, buffer, label, cost)
+
+    def sync(self, *, label: str = "", cost: Time | None = None) -> int:
+        """``cudaStreamSynchronize``."""
+        return self.program._add(CallKind.SYNC_STREAM, stream=self.row, label=label, cost=_time(cost))
+
+    def query(self, *, label: str = "", cost: Time | None = None) -> int:
+        """``cudaStreamQuery``; the answer is ``Schedule.error`` of the row (0 or 600, not ready)."""
+        return self.program._add(CallKind.QUERY, stream=self.row, label=label, cost=_time(cost))
+
+    def destroy(self, *, label: str = "", cost: Time | None = None) -> int:
+        """``cudaStreamDestroy``: returns at once, pending work still completes."""
+        return self.program._add(CallKind.STREAM_DESTROY, stream=self.row, label=label, cost=_time(cost))
+
+    def capture(self, mode: CaptureMode = CaptureMode.GLOBAL, *, label: str = "", cost: Time | None = None) -> int:
+        """``cudaStreamBeginCapture`` (R7.4)."""
+        return self.program._add(CallKind.CAPTURE, stream=self.row, second=mode, label=label, cost=_time(cost))
+
+    def end_capture(self, graph: Graph | None = None, *, label: str = "", cost: Time | None = None) -> Graph:
+        """``cudaStreamEndCapture`` and ``cudaGraphInstantiate``: gives the executable graph (R7.4)."""
+        graph = self.program.graph() if graph is None else graph
+        self.program._add(CallKind.CAPTURE_END, stream=self.row, object=graph.row, label=label, cost=_time(cost))
+        return graph
+
+    def launch(self, graph: Graph, *, name: str = "", label: str = "", cost: Time | None = None) -> int:
+        """``cudaGraphLaunch``: one operation in this stream (R7.1)."""
+        return self.program._add(
+            CallKind.GRAPH_LAUNCH,
+            OpKind.GRAPH,
+            self.row,
+            graph.row,
+            duration=0,
+            name=name,
+            label=label,
+            cost=_time(cost),
+        )
+
+    def _copy(self, op: OpKind, time: Time | None, bytes: Size = -1, *, sync: bool = False,  # noqa: A002
+              src: Buffer | Part | None = None, dst: Buffer | Part | None = None, pageable: bool | None = None,
+              to: int = -1, name: str = "", label: str = "", cost: Time | None = None) -> int:  # fmt: skip
+        source = _memory(src, pageable, name, host=op in (OpKind.H2D, OpKind.H2H))
+        target = _memory(dst, pageable, name, host=op in (OpKind.D2H, OpKind.H2H))
+        row = self.program._add(
+            CallKind.COPY_SYNC if sync else CallKind.COPY_ASYNC, op, self.row, second=to, duration=_time(time),
+            bytes=_size(bytes), cost=_time(cost), src=source, dst=target, name=name, label=label,
+        )  # fmt: skip
+        self._accesses(row, [src] if src else [], [dst] if dst else [])
+        return row
+
+    def _memset(self, time: Time | None, bytes: Size = -1, *, sync: bool = False, dst: Buffer | Part | None = None,  # noqa: A002
+                pinned: bool = False, name: str = "", label: str = "", cost: Time | None = None) -> int:  # fmt: skip
+        target = dst.info.kind if dst else MemoryKind.PINNED if pinned else MemoryKind.DEVICE
+        if pinned and target != MemoryKind.PINNED:
+            raise GaplessError(f"memset {name or 'here'} says pinned, but its target is {target.name.lower()} memory")
+        row = self.program._add(
+            CallKind.MEMSET_SYNC if sync else CallKind.MEMSET_ASYNC, OpKind.MEMSET, self.row, duration=_time(time),
+            bytes=_size(bytes), cost=_time(cost), dst=target, name=name, label=label,
+        )  # fmt: skip
+        self._accesses(row, [], [dst] if dst else [])
+        return row
+
+    def _allocation(self, call: CallKind, op: OpKind, buffer: Buffer, label: str, cost: Time | None) -> int:
+        return self.program._add(
+            call, op, self.row, buffer.row, duration=0, bytes=buffer.info.bytes, label=label, cost=_time(cost)
+        )
+
+    def _accesses(self, row: int, reads: Iterable[Buffer | Part], writes: Iterable[Buffer | Part]) -> None:
+        for place in reads:
+            self.program._access(row, place, write=False)
+        for place in writes:
+            self.program._access(row, place, write=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event of a program."""
+
+    program: Program
+    row: int
+
+    def sync(self, *, label: str = "", cost: Time | None = None) -> int:
+        """``cudaEventSynchronize``: wait for what the event stands for now (R5.4)."""
+        return self.program._add(CallKind.SYNC_EVENT, object=self.row, label=label, cost=_time(cost))
+
+    def query(self, *, label: str = "", cost: Time | None = None) -> int:
+        """``cudaEventQuery``; the answer is ``Schedule.error`` of the row (0 or 600, not ready)."""
+        return self.program._add(CallKind.QUERY, object=self.row, label=label, cost=_time(cost))
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Memory of a program; ``buffer[low:high]`` is a part of it, in bytes."""
+
+    program: Program
+    row: int
+
+    @property
+    def info(self) -> BufferInfo:
+        """Its name, kind and size."""
+        return self.program.buffers[self.row]
+
+    def __getitem__(self, part: slice) -> Part:
+        low, high = part.start or 0, -1 if part.stop is None else part.stop
+        if part.step is not None or low < 0 or (high != -1 and high <= low):
+            raise GaplessError(f"a part of {self.info.name} is [low:high] with 0 <= low < high, in bytes")
+        return Part(self, low, high)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a buffer: bytes ``low`` up to ``high`` (-1: its end)."""
+
+    buffer: Buffer
+    low: int
+    high: int
+
+    @property
+    def row(self) -> int:
+        """The buffer's row."""
+        return self.buffer.row
+
+    @property
+    def info(self) -> BufferInfo:
+        """The buffer's name, kind and size."""
+        return self.buffer.info
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """An executable graph of a program."""
+
+    program: Program
+    row: int
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.program.graphs[self.row]
+
+
+_OP_WORDS: dict[int, str] = {
+    OpKind.KERNEL: "kernel", OpKind.H2D: "h2d", OpKind.D2H: "d2h", OpKind.D2D: "d2d", OpKind.P2P: "p2p",
+    OpKind.H2H: "h2h", OpKind.MEMSET: "memset", OpKind.HOST_FUNCTION: "hostfn", OpKind.RECORD: "record",
+    OpKind.WAIT: "wait", OpKind.MALLOC: "malloc", OpKind.FREE: "free", OpKind.GRAPH: "launch",
+}  # fmt: skip
+_CALL_WORDS: dict[int, str] = {
+    CallKind.SYNC_DEVICE: "sync device", CallKind.SYNC_STREAM: "sync", CallKind.SYNC_EVENT: "sync event",
+    CallKind.WAIT_EVENT: "wait", CallKind.HOST_WORK: "host", CallKind.HOST_READ: "read", CallKind.HOST_WRITE: "write",
+    CallKind.HOST_MALLOC: "hostalloc", CallKind.HOST_FREE: "hostfree", CallKind.CAPTURE_END: "end-capture",
+    CallKind.STREAM_DESTROY: "destroy",
+}  # fmt: skip
+_ABOUT_EVENT = {CallKind.RECORD, CallKind.WAIT_EVENT, CallKind.SYNC_EVENT, CallKind.QUERY, CallKind.ELAPSED}
+_ABOUT_BUFFER = {
+    CallKind.MALLOC, CallKind.FREE, CallKind.HOST_MALLOC, CallKind.HOST_FREE, CallKind.HOST_REGISTER,
+    CallKind.HOST_UNREGISTER, CallKind.MALLOC_ASYNC, CallKind.FREE_ASYNC, CallKind.REUSE, CallKind.HOST_READ,
+    CallKind.HOST_WRITE,
+}  # fmt: skip
+
+
+def _time(time: Time | None) -> int:
+    if time is None:
+        return -1
+    picoseconds = time if type(time) is int else parse_time(time) if isinstance(time, str) else round(time)
+    if picoseconds < 0:
+        raise GaplessError(f"a time cannot be negative: {time!r}")
+    return picoseconds
+
+
+def _size(size: Size) -> int:
+    return parse_size(size) if isinstance(size, str) else size
+
+
+def _checked(grid: Grid) -> Grid:
+    if grid.blocks < 1:
+        raise GaplessError(f"a kernel has at least one block, not {grid.blocks}")
+    if grid.block is not None and not 0 < grid.block <= 1:
+        raise GaplessError(f"a block's share of the GPU lies in (0, 1]; {grid.block} does not")
+    if grid.block is None and grid.threads < 1:
+        raise GaplessError("a grid gives the share of a block, or its threads so that the machine can work it out")
+    return replace(grid, block=None if grid.block is None else Fraction(grid.block))
+
+
+def _memory(place: Buffer | Part | None, pageable: bool | None, name: str, *, host: bool) -> MemoryKind:
+    """Give the memory kind of one side of a copy: a declared buffer's own, else what the copy says."""
+    said = MemoryKind.PAGEABLE if pageable else MemoryKind.PINNED
+    if place is None:
+        return said if host else MemoryKind.DEVICE
+    kind = place.info.kind
+    allowed = (MemoryKind.PAGEABLE, MemoryKind.PINNED) if host else (MemoryKind.DEVICE, MemoryKind.ARRAY)
+    wrong_side = kind not in (*allowed, MemoryKind.MANAGED)
+    if wrong_side or (host and pageable is not None and said != kind):
+        wanted = (said.name.lower() if pageable is not None else "host") if host else "device"
+        raise GaplessError(
+            f"copy {name or 'here'} needs {wanted} memory on that side, "
+            f"but buffer {place.info.name} is {kind.name.lower()}"
+        )
+    return kind
+
+
+def ranges(program: Program) -> Sequence[tuple[int, int]]:
+    """Give ``(first, end)`` into ``program.accesses`` for every row of the program."""
+    rows = np.arange(len(program) + 1)
+    edges = np.searchsorted(program.accesses.row, rows)
+    return list(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))
