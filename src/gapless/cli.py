@@ -1,0 +1,324 @@
+"""The command line: one function a command. Its signature gives the options, its docstring the help.
+
+A new command is a function that returns an exit status, and its name in ``COMMANDS``; each option's help stays on one
+line. Statuses: 0 done, 1 an expectation failed, 2 the input or the call is wrong. Nothing heavy is imported before it
+is needed, so that ``gapless --help`` is quick.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gapless import __version__
+from gapless.model.errors import GaplessError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from gapless.diagnosis.report import Report
+    from gapless.timeline.timeline import Timeline
+
+DONE, FAILED, WRONG, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141  # the last two as shells report signals
+
+
+def explain(
+    *timelines: Path,
+    json: bool = False,
+    from_: str | None = None,
+    to: str | None = None,
+    steps: str | None = None,
+    device: int | None = None,
+    cause: str | None = None,
+) -> int:
+    """Say which rule of CUDA made each engine of the GPU wait, where in the source, and what to do about it.
+
+    Several timelines are summed up first, one line each, the worst first.
+
+    Parameters
+    ----------
+    timelines
+        Files written by torch.profiler (.json, .json.gz) or exported from Nsight Systems (.sqlite).
+    json
+        Print one JSON object a timeline, one a line, in the order given.
+    from_
+        Explain from this time on, counted from the first work on the device: 1.5ms, 200us, 2s. A bare number is ms.
+    to
+        Explain up to this time, counted likewise.
+    steps
+        Explain the steps A to B - 1 that the program marks, as A:B. ProfilerStep#5 is 5.
+    device
+        Number of the GPU to explain. By default the one that worked most.
+    cause
+        Print the page about a cause instead: what it is, how it shows, what repairs it. "list" lists the causes.
+    """
+    if cause is not None:
+        if timelines:
+            raise GaplessError(
+                "--cause prints the page about a cause and takes no timelines. Leave one of the two out."
+            )
+        return _print_cause(cause)
+    if not timelines:
+        raise GaplessError("No timeline is named. Write: gapless explain TIMELINE...")
+    window = _window(from_, to, steps)
+    return (_explain_as_json if json else _explain_as_text)(timelines, window, device)
+
+
+COMMANDS: tuple[Callable[..., int], ...] = (explain,)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and give its exit status. *arguments* are those of the process where none are given."""
+    try:
+        status = _run(sys.argv[1:] if arguments is None else list(arguments))
+        sys.stdout.flush()
+    except GaplessError as problem:
+        _complain(str(problem))
+        return WRONG
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        _abandon_output()
+        return PIPE_CLOSED
+    except OSError as problem:
+        _complain(f"{problem.filename or 'the output'}: {problem.strerror or problem}")
+        _abandon_output()
+        return WRONG
+    return status
+
+
+def _run(arguments: list[str]) -> int:
+    from cyclopts import App, CycloptsError, Parameter
+
+    app = App(
+        name="gapless",
+        help="Keep a GPU's engines busy: see a CUDA timeline and learn what each engine waited for.",
+        version=__version__,
+        help_format="plaintext",
+        default_parameter=Parameter(negative=(), show_default=False),
+        suppress_keyboard_interrupt=False,
+    )
+    for command in COMMANDS:
+        app.command(command)
+    try:
+        status = app(arguments, exit_on_error=False, print_error=False, verbose=False, result_action="return_value")
+    except CycloptsError as problem:
+        verb = next((f" {c.__name__}" for c in COMMANDS if arguments[:1] == [c.__name__]), "")
+        raise GaplessError(f"{str(problem).strip()}\nSee: gapless{verb} --help") from None
+    return status if isinstance(status, int) else DONE
+
+
+# Explanations
+
+
+def _explain_as_json(timelines: Sequence[Path], window: _Window, device: int | None) -> int:
+    import json
+
+    status = DONE
+    for path in timelines:
+        try:
+            report = _explained(path, window, device, quiet=not sys.stdout.isatty())
+        except GaplessError as problem:
+            _complain(str(problem))
+            status = WRONG
+            continue
+        _print(json.dumps(_finite(report.to_dict()), allow_nan=False, default=_plain))
+    return status
+
+
+def _explain_as_text(timelines: Sequence[Path], window: _Window, device: int | None) -> int:
+    from gapless.views.terminal import draw, draw_summaries, summarise
+
+    console = _console()
+    done, status = [], DONE
+    for path in timelines:
+        try:
+            report = _explained(path, window, device)
+        except GaplessError as problem:
+            _complain(str(problem))
+            status = WRONG
+            continue
+        # Drawn at once and kept as text: the timelines of a long list would not all fit into memory.
+        done.append((summarise(report), _drawn(console, draw(report, console, console.options))))
+    done.sort(key=lambda entry: -entry[0].share)
+    if len(timelines) > 1 and done:
+        _print(_drawn(console, draw_summaries([summary for summary, _ in done], console)))
+    for i, (_, text) in enumerate(done):
+        _print(("\n\n" if i or len(timelines) > 1 else "") + text)
+    return status
+
+
+def _explained(path: Path, window: _Window, device: int | None, *, quiet: bool = False) -> Report:
+    from gapless.diagnosis.explain import explain
+    from gapless.timeline.sources import load
+
+    with _progress(path, quiet=quiet) as progress:
+        timeline = load(path, progress=progress)
+    return explain(timeline, device=device, **window(timeline, device))
+
+
+_Window = Callable[["Timeline", "int | None"], dict[str, Any]]
+
+
+def _window(from_: str | None, to: str | None, steps: str | None) -> _Window:
+    """Read the options that choose a part of the run; what they mean in ns depends on the timeline."""
+    if steps is not None and not (from_ is to is None):
+        raise GaplessError(
+            "--steps and --from or --to exclude each other: a window is some steps or a stretch of time."
+        )
+    if steps is not None:
+        chosen = {"steps": _steps(steps)}
+        return lambda timeline, device: chosen
+    since, until = _nanoseconds("--from", from_), _nanoseconds("--to", to)
+    if since is not None and until is not None and until <= since:
+        raise GaplessError(f"The window is empty: --to {to} is not after --from {from_}.")
+    return lambda timeline, device: _on_clock(timeline, device, since, until)
+
+
+def _on_clock(timeline: Timeline, device: int | None, since: int | None, until: int | None) -> dict[str, Any]:
+    if since is None and until is None:
+        return {}
+    from gapless.timeline.measure import busiest_device, device_window
+
+    first, _ = device_window(timeline, busiest_device(timeline) if device is None else device)
+    return {
+        "start_ns": None if since is None else first + since,
+        "end_ns": None if until is None else first + until,
+    }
+
+
+def _steps(text: str) -> tuple[int, int]:
+    first, colon, after = text.partition(":")
+    if not (colon and first.strip().isdecimal() and after.strip().isdecimal()):
+        raise GaplessError(f"--steps {text} is not of the form A:B. Write --steps 5:10 for the steps 5 to 9.")
+    return int(first), int(after)
+
+
+def _nanoseconds(option: str, text: str | None) -> int | None:
+    """Read a time such as 1.5ms; a bare number is in ms."""
+    if text is None:
+        return None
+    import re
+    from decimal import Decimal
+
+    units = {"ns": 1, "us": 1_000, "µs": 1_000, "μs": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "": 1_000_000}
+    match = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]*)?|\.[0-9]+)\s*([a-zµμ]*)\s*", text)
+    if not match or match[2] not in units:
+        raise GaplessError(f"{option} {text} is no time. Write a number with s, ms, us or ns after it, such as 1.5ms.")
+    return round(Decimal(match[1]) * units[match[2]])
+
+
+def _print_cause(slug: str) -> int:
+    import inspect
+
+    from gapless.diagnosis.causes import CAUSES
+
+    if slug == "list":
+        wide = max(map(len, CAUSES), default=0)
+        for name, module in CAUSES.items():
+            _print(f"{name:<{wide}}  {inspect.cleandoc(module.__doc__ or '').partition(chr(10))[0]}")
+        return DONE
+    if slug not in CAUSES:
+        import difflib
+
+        near = difflib.get_close_matches(slug, CAUSES, n=1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise GaplessError(f"There is no cause {slug!r}.{hint}\nThe causes are: {', '.join(CAUSES)}.")
+    _print(f"{slug}\n\n{inspect.cleandoc(CAUSES[slug].__doc__ or '')}")
+    return DONE
+
+
+# Input and output
+
+
+@contextmanager
+def _progress(path: Path, *, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """Give what shows a long read on standard error, where that is a terminal, and leaves nothing behind."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from time import monotonic
+
+    began, bar = monotonic(), None
+
+    def advance(done: int, whole: int) -> None:
+        nonlocal bar
+        if bar is None and monotonic() - began > 0.3 and done < whole // 2:
+            bar = _bar(path.name, whole)
+            bar.start()
+        if bar is not None:
+            bar.update(bar.task_ids[0], completed=done)
+
+    try:
+        yield advance
+    finally:
+        if bar is not None:
+            bar.stop()
+
+
+def _bar(name: str, whole: int) -> Any:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+    from gapless.views.wording import shorten, visible
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    bar.add_task(escape(shorten(visible(name), 40)), total=whole)
+    return bar
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False, emoji=False)
+
+
+def _drawn(console: Console, lines: Iterator[Any]) -> str:
+    """Give lines as text with the escapes that this output understands."""
+    with console.capture() as capture:
+        for line in lines:
+            console.print(line, soft_wrap=True)
+    return capture.get().rstrip("\n")
+
+
+def _print(text: str) -> None:
+    from gapless.views.wording import in_ascii
+
+    utf8 = (sys.stdout.encoding or "utf-8").lower().replace("-", "").startswith("utf")
+    sys.stdout.write((text if utf8 else in_ascii(text)) + "\n")
+
+
+def _complain(message: str) -> None:
+    """Print a message of the user's concern on standard error; whatever it quotes shows as what it is."""
+    from gapless.views.wording import visible
+
+    lines = [visible(line) for line in message.split("\n")]
+    try:
+        print("gapless: " + "\n         ".join(lines), file=sys.stderr)
+    except (OSError, ValueError):  # nowhere to say it; the exit status still does
+        return
+
+
+def _abandon_output() -> None:
+    """Drop what is still to be written, so that the interpreter does not fail on it again when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _finite(value: Any) -> Any:
+    """Give plain values in which null stands for every number that JSON cannot hold."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and (value != value or abs(value) == float("inf")) else value
+
+
+def _plain(value: Any) -> Any:
+    """Give NumPy's numbers as Python's."""
+    return value.item()

@@ -1,0 +1,136 @@
+"""Engine lanes drawn to time in characters: how full each slice of time is, where the costliest cause shows, axes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.diagnosis.report import Finding, Report
+from gapless.model.kinds import Engine
+from gapless.timeline.measure import Intervals, clip, density, device_window, engine_of, total, union
+
+BLOCKS = " ▁▂▃▄▅▆▇█"
+BLOCKS_ASCII = " .:-=+*%@"
+
+LABELS = {Engine.H2D: "H2D", Engine.SM: "SM", Engine.D2H: "D2H", Engine.PEER: "P2P"}
+
+FEW = 24  # operations of the busiest engine that a drawing of the whole window still tells apart
+SHOWN = 12  # operations of the busiest engine that a close-up shows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lanes:
+    """What the lanes of one report are drawn from."""
+
+    busy: dict[Engine, Intervals]  # of the operations that touch the window
+    origin: int  # ns: where the axis has its 0, the first work on the device
+    window: tuple[int, int]  # ns
+    close_up: tuple[int, int] | None  # ns: a stretch worth a closer look
+    marked: tuple[int, Finding] | None  # the finding that the close-up shows, with its number
+
+
+def lanes_of(report: Report) -> Lanes | None:
+    """Prepare the lanes of a report; None where its device did nothing in the window."""
+    ops, (start, end) = report.timeline.ops, report.window
+    rows = np.flatnonzero((ops.device == report.device_row) & (ops.end > start) & (ops.start < end))
+    served_by = engine_of(ops)[rows]
+    of_engine = {engine: rows[served_by == engine] for engine in LABELS}
+    if not any(map(len, of_engine.values())):
+        return None
+    busy = {engine: union(ops.start[mine], ops.end[mine]) for engine, mine in of_engine.items()}
+    shown = of_engine[max(busy, key=lambda engine: total(busy[engine]))]
+    marked = _costliest(report)
+    if not len(of_engine[Engine.PEER]):
+        del busy[Engine.PEER]
+    return Lanes(
+        busy=busy,
+        origin=device_window(report.timeline, report.device_row)[0],
+        window=(start, end),
+        close_up=_close_up(ops.start[shown], ops.end[shown], marked and marked[1].spans, start, end),
+        marked=marked,
+    )
+
+
+def _costliest(report: Report) -> tuple[int, Finding] | None:
+    """Give the first fault that says where it costs, else the first verdict that does."""
+    placed = [(i, finding) for i, finding in enumerate(report.findings, 1) if len(finding.spans)]
+    return min(placed, key=lambda entry: (entry[1].verdict, entry[0]), default=None)
+
+
+def _close_up(
+    starts: NDArray[np.int64], ends: NDArray[np.int64], spans: Intervals | None, start: int, end: int
+) -> tuple[int, int] | None:
+    """Choose a stretch of SHOWN operations around a typical span; None where the whole window is as good."""
+    if len(starts) <= FEW:
+        return None
+    order = np.argsort(starts, kind="stable")
+    starts, ends = starts[order], ends[order]
+    around = _typical(spans) if spans is not None else ((start + end) // 2,) * 2
+    middle = int(np.searchsorted(starts, (around[0] + around[1]) // 2))
+    first = max(0, min(middle - SHOWN // 2, len(starts) - SHOWN))
+    margin = (around[1] - around[0]) // 6
+    left = max(start, min(int(starts[first]), around[0] - margin))
+    right = min(end, max(int(ends[first : first + SHOWN].max()), around[1] + margin))
+    return (left, right) if 0 < (right - left) * 3 < end - start else None
+
+
+def _typical(spans: Intervals) -> tuple[int, int]:
+    """Give a span of about the median length from the middle of the run, where warming up is over."""
+    lengths = spans[:, 1] - spans[:, 0]
+    usual = np.flatnonzero(lengths >= np.median(lengths))
+    chosen = spans[usual[len(usual) // 2]]
+    return int(chosen[0]), int(chosen[1])
+
+
+def cells(intervals: Intervals, start: int, end: int, width: int, *, ascii_only: bool) -> str:
+    """Draw how full each of *width* slices of ``[start, end)`` is; what is there at all shows."""
+    blocks = BLOCKS_ASCII if ascii_only else BLOCKS
+    full = density(intervals, start, end, width)
+    heights = np.where(full > 0, np.clip(np.rint(full * 8), 1, 8), 0).astype(int)
+    return "".join(blocks[height] for height in heights)
+
+
+def marks(spans: Intervals, start: int, end: int, width: int, *, ascii_only: bool) -> str:
+    """Draw a line under every slice of time that a span touches."""
+    merged = clip(union(spans[:, 0], spans[:, 1]), start, end)
+    touched = density(merged, start, end, width) > 0
+    return "".join(("^" if ascii_only else "▔") if hit else " " for hit in touched)
+
+
+_UNITS = (("s", 1_000_000_000), ("ms", 1_000_000), ("µs", 1_000), ("ns", 1))
+_ROOM = 11  # characters at least from one tick to the next
+
+
+def axis(start: int, end: int, origin: int, width: int, *, ascii_only: bool) -> tuple[str, str]:
+    """Draw the time axis of ``[start, end)``: its unit, and ticks with the time since *origin* at round values."""
+    step = _tick(max(1, (end - start) * _ROOM // width))
+    furthest = max(abs(start - origin), abs(end - origin))
+    unit, ns, digits = next(scale for scale in _scales(step) if furthest >= scale[1] and scale[2] <= 3)
+    line = [" "] * width
+    free = 0
+    for tick in range(-(-(start - origin) // step) * step, end - origin, step):
+        at = (tick + origin - start) * width // (end - start)
+        label = ("|" if ascii_only else "╵") + f"{tick / ns:.{digits}f}"
+        if at >= free and at + len(label) <= width:
+            line[at : at + len(label)] = label
+            free = at + len(label) + 1
+    return unit, "".join(line).rstrip()
+
+
+def _scales(step: int) -> Iterator[tuple[str, int, int]]:
+    """Give each unit, the largest first, with its ns and the digits that a multiple of *step* takes in it."""
+    for unit, ns in _UNITS:
+        yield unit, ns, next(digits for digits in range(10) if step * 10**digits % ns == 0)
+
+
+def _tick(least: int) -> int:
+    """Give the smallest of 1, 2, 5, 10, 20, 50, ... that is not below *least*."""
+    power = 1
+    while True:
+        for factor in (1, 2, 5):
+            if factor * power >= least:
+                return factor * power
+        power *= 10

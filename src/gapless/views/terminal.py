@@ -1,0 +1,342 @@
+"""A Report in a terminal, as a tired engineer wants it: what binds, when the engines work, what to change, its worth.
+
+Everything from a timeline is text and nothing but text: no markup of rich's is interpreted in it.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions
+from rich.text import Text
+
+from gapless.diagnosis.report import Finding, Prediction, Report, Where
+from gapless.model.kinds import Engine
+from gapless.timeline.timeline import Unknown
+from gapless.views import wording
+from gapless.views.lanes import LABELS, Lanes, axis, cells, lanes_of, marks
+
+PROSE = 100  # columns of running text at most: longer lines are hard to read
+WIDEST_LANE = 160
+NARROWEST_LANE = 24  # with figures beside it; below that the figures give way
+
+_GUTTER = 4  # columns left of a lane and of running text
+_LABEL = 5  # columns for a label inside a finding
+_KEYS = {Engine.H2D: "h2d", Engine.SM: "sm", Engine.D2H: "d2h"}
+_COLORS = {Engine.H2D: "cyan", Engine.SM: "green", Engine.D2H: "magenta", Engine.PEER: "yellow"}
+_FAULT, _VERDICT, _GAIN = "bold red", "bold blue", "bold green"
+
+
+def to_text(report: Report, *, width: int) -> str:
+    """Give the report as plain text, *width* columns wide."""
+    console = Console(file=io.StringIO(), width=width, color_system=None, legacy_windows=False, _environ={})
+    with console.capture() as capture:
+        for line in draw(report, console, console.options):
+            console.print(line, soft_wrap=True)
+    return capture.get().rstrip("\n")
+
+
+def draw(report: Report, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+    """Draw one report, line by line."""
+    page = _Page(console=console, width=max(20, options.max_width), ascii_only=options.ascii_only)
+    yield from page.heading(report)
+    if lanes := lanes_of(report):
+        yield Text()
+        yield from page.whole(report, lanes)
+        yield from page.close_up(lanes)
+    for number, finding in enumerate(report.findings, 1):
+        yield Text()
+        yield from page.finding(number, finding, report.wall_ms)
+    yield from page.predictions(report)
+    yield from page.bullets("Also", report.notes)
+    yield from page.unknown(report.unknown)
+    yield from page.bullets("Damaged, and left out", report.lost)
+    if report.findings:
+        yield Text()
+        yield from page.prose(page.text(f"more: gapless explain --cause {report.findings[0].cause}", "dim"), indent=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """One line about one of several reports."""
+
+    source: str
+    wall_ms: float
+    busy: dict[str, float]
+    cause: str  # of the first fault, else of the first verdict, else empty
+    share: float  # of the window that the first fault costs; 0 where there is none
+
+
+def summarise(report: Report) -> Summary:
+    """Say in short what a report says, without holding its timeline."""
+    faults = [finding for finding in report.findings if not finding.verdict]
+    first = next(iter(faults or report.findings), None)
+    return Summary(
+        source=report.source,
+        wall_ms=report.wall_ms,
+        busy={name: use.busy for name, use in report.engines.items()},
+        cause=first.cause if first else "",
+        share=faults[0].cost_ms / report.wall_ms if faults and report.wall_ms else 0.0,
+    )
+
+
+def draw_summaries(summaries: Sequence[Summary], console: Console) -> Iterator[Text]:
+    """Draw one line for each report, in the order given."""
+    options = console.options
+    page = _Page(console=console, width=max(20, options.max_width), ascii_only=options.ascii_only)
+    rows = [
+        (
+            wording.duration(row.wall_ms),
+            " ".join(f"{name.upper()} {wording.percent(busy):>7}" for name, busy in row.busy.items()),
+            f"{row.cause} {wording.percent(row.share)}" if row.share else row.cause,
+        )
+        for row in summaries
+    ]
+    widths = [max((len(cell) for cell in column), default=0) for column in zip(*rows, strict=True)]
+    room = max(16, page.width - sum(widths) - 6)
+    room = min(room, max((len(wording.visible(row.source)) for row in summaries), default=0))
+    for row, (wall, busy, cause) in zip(summaries, rows, strict=True):
+        name = wording.shorten(wording.visible(row.source), room, tail=room * 3 // 4)
+        line = f"{name:<{room}}  {wall:>{widths[0]}}  {busy:<{widths[1]}}  "
+        yield page.line(line, "", (cause, _FAULT if row.share else ""))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Page:
+    """What is drawn on: so many columns, in which characters."""
+
+    console: Console
+    width: int
+    ascii_only: bool
+
+    # Pieces
+
+    def text(self, words: str, style: str = "") -> Text:
+        """Give words as they may stand in a terminal."""
+        words = wording.visible(words)
+        return Text(wording.in_ascii(words) if self.ascii_only else words, style)
+
+    def line(self, words: str, style: str, *more: tuple[str, str]) -> Text:
+        """Give one line of differently styled pieces, cut at the right edge."""
+        line = Text(no_wrap=True, overflow="crop")
+        for piece, look in ((words, style), *more):
+            line.append_text(self.text(piece, look))
+        line.rstrip()
+        line.truncate(self.width, overflow="crop")
+        return line
+
+    def prose(
+        self, words: Text, *, label: str = "", style: str = "bold", indent: int = _GUTTER, room: int | None = None
+    ) -> Iterator[Text]:
+        """Give running text, wrapped, with a label before its first line."""
+        room = room or max(8, min(self.width, PROSE + indent) - indent)
+        for i, wrapped in enumerate(words.wrap(self.console, room)):
+            wrapped.rstrip()
+            yield Text.assemble((label.ljust(indent) if i == 0 else " " * indent, style), wrapped)
+
+    def foreign(self, words: str, style: str = "") -> Text:
+        """Give a sentence that may hold names from a timeline, which may be endless."""
+        return self.text(wording.shorten_words(wording.visible(words), min(60, self.width - _GUTTER)), style)
+
+    # Parts
+
+    def heading(self, report: Report) -> Iterator[Text]:
+        """Say what was measured and the answer in a sentence."""
+        facts = f"{report.device}, {wording.duration(report.wall_ms)}"
+        room = max(12, self.width - len(facts) - 2)
+        source = wording.shorten(wording.visible(report.source), room, tail=room * 3 // 4)
+        yield self.line(source, "bold", (f"  {facts}", "dim"))
+        if report.headline:
+            yield Text()
+            yield from self.prose(self.foreign(report.headline, "bold"), indent=0)
+        if report.steps:
+            steps = report.steps
+            yield from self.prose(
+                self.foreign(
+                    f"{steps.count} steps: median {wording.duration(steps.median_ms)}, 19 of 20 within "
+                    f"{wording.duration(steps.p95_ms)}, slowest {steps.slowest} {wording.duration(steps.slowest_ms)}."
+                ),
+                indent=0,
+            )
+
+    def whole(self, report: Report, lanes: Lanes) -> Iterator[Text]:
+        """Draw the engines over the whole window, with their figures."""
+        figures = _figures(report, lanes)
+        columns = [max(map(len, column)) for column in zip(*figures.values(), strict=True)]
+        if self.width - _GUTTER - sum(columns) - 2 * len(columns) < NARROWEST_LANE:
+            columns = columns[:1]
+        room = min(WIDEST_LANE, self.width - _GUTTER - sum(columns) - 2 * len(columns))
+
+        def beside(row: Engine | None) -> str:
+            return "".join(f"  {cell:>{wide}}" for cell, wide in zip(figures[row], columns, strict=False))
+
+        yield self.line(" " * (_GUTTER + room) + beside(None), "dim")
+        yield from self.lanes(lanes, *lanes.window, room, {engine: beside(engine) for engine in lanes.busy})
+        if lanes.marked and not lanes.close_up:
+            yield from self.marks(lanes, *lanes.window, room)
+        overlapped = f"  {wording.percent(report.overlapped):>{columns[0]}}  overlapped" if len(columns) > 1 else ""
+        yield from self.axis(lanes, *lanes.window, room, overlapped)
+
+    def close_up(self, lanes: Lanes) -> Iterator[Text]:
+        """Draw a stretch of the window enlarged."""
+        if not lanes.close_up:
+            return
+        room = min(WIDEST_LANE, self.width - _GUTTER)
+        yield Text()
+        shown = wording.duration((lanes.close_up[1] - lanes.close_up[0]) / 1e6)
+        yield self.line(f"{'':{_GUTTER}}{shown} of it enlarged", "dim")
+        yield from self.lanes(lanes, *lanes.close_up, room, {})
+        yield from self.marks(lanes, *lanes.close_up, room)
+        yield from self.axis(lanes, *lanes.close_up, room, "")
+
+    def lanes(self, lanes: Lanes, start: int, end: int, room: int, beside: dict[Engine, str]) -> Iterator[Text]:
+        """Draw one lane for each engine."""
+        for engine, intervals in lanes.busy.items():
+            drawn = cells(intervals, start, end, room, ascii_only=self.ascii_only)
+            yield self.row(LABELS[engine], _COLORS[engine], drawn, beside.get(engine, ""))
+
+    def marks(self, lanes: Lanes, start: int, end: int, room: int) -> Iterator[Text]:
+        """Mark where the costliest finding shows."""
+        if lanes.marked:
+            number, finding = lanes.marked
+            drawn = marks(finding.spans, start, end, room, ascii_only=self.ascii_only)
+            yield self.row(str(number), _VERDICT if finding.verdict else _FAULT, drawn, "")
+
+    def axis(self, lanes: Lanes, start: int, end: int, room: int, beside: str) -> Iterator[Text]:
+        """Draw the time axis."""
+        unit, ticks = axis(start, end, lanes.origin, room, ascii_only=self.ascii_only)
+        unit = wording.in_ascii(unit) if self.ascii_only else unit
+        yield self.line(f"{unit:<{_GUTTER}}{ticks:<{room}}", "dim", (beside, ""))
+
+    def row(self, label: str, style: str, drawn: str, beside: str) -> Text:
+        """Give one lane; what is drawn is no foreign text."""
+        line = Text.assemble((f"{label:<{_GUTTER}}", style), (drawn, style), beside, no_wrap=True, overflow="crop")
+        line.rstrip()
+        return line
+
+    def finding(self, number: int, finding: Finding, wall_ms: float) -> Iterator[Text]:
+        """Say one cause: what, how much, the evidence, where, and what to do."""
+        style = _VERDICT if finding.verdict else _FAULT
+        mark = ("*" if self.ascii_only else "◆") if finding.verdict else str(number)
+        worth = _worth(finding, wall_ms)
+        title = self.foreign(finding.title, "bold")
+        if finding.count > 1:
+            title.append_text(self.text(f" ×{finding.count}", "dim"))
+        room = min(self.width, PROSE + _GUTTER)
+        beside = room - _GUTTER - len(worth) - 2
+        worth = self.text(worth, _GAIN if finding.speedup else style)
+        for i, line in enumerate(self.prose(title, label=mark, style=style, room=beside if beside >= 24 else None)):
+            if i == 0 and worth and beside >= 24:
+                line.append(" " * (room - line.cell_len - len(worth)))
+                line.append_text(worth)
+            yield line
+        if worth and beside < 24:
+            yield from self.prose(worth)
+        yield from self.prose(self.foreign(finding.evidence))
+        yield from self.places(finding.where)
+        yield from self.cure(finding, wall_ms)
+
+    def places(self, where: Sequence[Where]) -> Iterator[Text]:
+        """Say where in the source it comes from."""
+        for i, place in enumerate(where):
+            count = f" ×{place.count}" if place.count > 1 else ""
+            room = self.width - _GUTTER - _LABEL - len(count)
+            name = wording.shorten(wording.visible(str(place)), room)
+            label = "at" if i == 0 else ""
+            yield self.line(f"{'':{_GUTTER}}{label:<{_LABEL}}", "dim", (name, ""), (count, "dim"))
+
+    def cure(self, finding: Finding, wall_ms: float) -> Iterator[Text]:
+        """Say what to do about it, when that is safe, and what it is worth."""
+        repair = finding.repair
+        if repair:
+            words = self.text(repair.name, "bold")
+            words.append_text(self.text(f" ({repair.grade})"))
+            if finding.advice:
+                words.append_text(self.text(": ")).append_text(self.foreign(finding.advice))
+            yield from self.labelled("do", words)
+            if repair.precondition:
+                yield from self.labelled("if", self.foreign(repair.precondition))
+        elif finding.advice:
+            yield from self.labelled("do", self.foreign(finding.advice))
+        if finding.wall_ms is not None:
+            change = f"{wording.duration(finding.wall_ms)} instead of {wording.duration(wall_ms)}"
+            yield from self.labelled("then", self.text(change))
+
+    def labelled(self, label: str, words: Text) -> Iterator[Text]:
+        """Give running text with a label inside a finding."""
+        yield from self.prose(words, label=f"{'':{_GUTTER}}{label}", style="dim", indent=_GUTTER + _LABEL)
+
+    def predictions(self, report: Report) -> Iterator[Text]:
+        """Say what repairs together give, and how far to trust predictions."""
+        lines = [
+            f"{what}: {_predicted(prediction)}"
+            for what, prediction in (("Asked for", report.prediction), ("All together", report.together))
+            if prediction
+        ]
+        if report.replay:
+            lines.append(
+                f"The program replayed unchanged takes {wording.duration(report.replay.wall_ms)}, "
+                f"{report.replay.error * 100:+.1f} % from what was measured: predictions are no surer than that."
+            )
+        if lines:
+            yield Text()
+        for line in lines:
+            yield from self.prose(self.foreign(line), indent=0)
+
+    def bullets(self, heading: str, sentences: Iterable[str]) -> Iterator[Text]:
+        """Give a heading and sentences under it; nothing where there are none."""
+        for i, sentence in enumerate(sentences):
+            if i == 0:
+                yield Text()
+                yield self.line(heading, "bold")
+            yield from self.bullet(sentence)
+
+    def bullet(self, sentence: str) -> Iterator[Text]:
+        """Give one sentence with a dot before it."""
+        yield from self.prose(self.foreign(sentence), label="-" if self.ascii_only else "•", style="dim", indent=2)
+
+    def unknown(self, unknown: Sequence[Unknown]) -> Iterator[Text]:
+        """Say what the source cannot tell, and once for each way to record better."""
+        yield from self.bullets("This timeline cannot tell", (gap.text for gap in unknown))
+        for remedy in dict.fromkeys(gap.remedy for gap in unknown if gap.remedy):
+            arrow = self.text("→").plain
+            yield from self.prose(self.foreign(remedy), label=arrow, style="dim", indent=len(arrow) + 1)
+
+
+def _figures(report: Report, lanes: Lanes) -> dict[Engine | None, tuple[str, ...]]:
+    """Give the cells beside each lane, and under None their headings."""
+    rows: dict[Engine | None, tuple[str, ...]] = {None: ("busy", "moved", "rate")}
+    for engine in lanes.busy:
+        use = report.engines.get(_KEYS.get(engine, ""))
+        moved = use is not None and use.bytes > 0
+        rows[engine] = (
+            wording.percent(use.busy) if use else "",
+            wording.size(use.bytes) if use and moved else "",
+            f"{wording.figure(use.gb_per_s)} GB/s" if use and moved else "",
+        )
+    return rows
+
+
+def _worth(finding: Finding, wall_ms: float) -> str:
+    """Say what the finding's repair gains, else what the finding costs."""
+    if finding.speedup:
+        return _gain(finding.speedup, finding.low, finding.high)
+    if not finding.cost_ms:
+        return ""
+    share = f" ({wording.percent(finding.cost_ms / wall_ms)})" if wall_ms else ""
+    return f"{'binds' if finding.verdict else 'costs'} {wording.duration(finding.cost_ms)}{share}"
+
+
+def _gain(speedup: float, low: float | None, high: float | None) -> str:
+    if speedup < 1.005:
+        return f"no gain ({wording.times(speedup)})"
+    interval = f" ({wording.figure(low)} to {wording.figure(high)})" if low and high else ""
+    return f"{wording.times(speedup)} faster{interval}"
+
+
+def _predicted(prediction: Prediction) -> str:
+    """Say what a set of repairs gives."""
+    gain = _gain(prediction.speedup, prediction.low, prediction.high)
+    return f"{', '.join(prediction.repairs)}: {wording.duration(prediction.wall_ms)}, {gain}"

@@ -1,0 +1,373 @@
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from inline_snapshot import snapshot
+from rich.console import Console
+
+from gapless.diagnosis.report import EngineUse, Finding, Prediction, Repair, Replay, Report, StepTimes, Where
+from gapless.timeline.timeline import Timeline, Unknown
+from gapless.views import register
+from gapless.views.terminal import draw, draw_summaries, summarise, to_text
+
+
+def console(width=80, **options):
+    file = options.pop("file", io.StringIO())
+    return Console(file=file, width=width, legacy_windows=False, _environ={}, **options)
+
+
+def drawn(report, **options):
+    on = console(**options)
+    with on.capture() as capture:
+        for line in draw(report, on, on.options):
+            on.print(line, soft_wrap=True)
+    return capture.get()
+
+
+def lines(text):
+    assert all(line == line.rstrip() for line in text.splitlines()), "no spaces at the end of a line"
+    return "\n" + text.strip("\n") + "\n"
+
+
+def test_a_short_run(short):
+    assert lines(to_text(short, width=80)) == snapshot("""\
+
+loop.json.gz  NVIDIA H200, 12.8 ms
+
+Each engine works a third of the time and none while another does.
+
+                                                         busy   moved       rate
+H2D ████         ████         ████         ████          31 %  200 MB  50.0 GB/s
+SM      ████         ████         ████         ████      31 %
+D2H         ████         ████         ████         ████  31 %  200 MB  50.0 GB/s
+1               ▔            ▔            ▔
+ms  ╵0                  ╵5                  ╵10           0 %  overlapped
+
+1   The host waits for every chunk ×4                       costs 750 µs (5.9 %)
+    After each of 4 chunks the host waits in cudaDeviceSynchronize and launches
+    late.
+    at   loop.cu:41 main ×3
+         loop.cu:60 main
+    do   no-sync (likely): Wait for an event where the result is read.
+    if   nothing on the host reads the result
+
+◆   The link carries all it can                            binds 1.00 ms (7.8 %)
+    Both ways run at 50 GB/s.
+    do   Move fewer bytes.
+
+Also
+• The first 2 chunks warm up.
+
+This timeline cannot tell
+• Which events streams wait for.
+• Which memory is pinned.
+→ Record with events.
+
+more: gapless explain --cause host-synchronize
+""")
+
+
+def test_a_long_run_is_enlarged(long):
+    assert lines(to_text(long, width=100)) == snapshot("""\
+
+loop.json.gz  NVIDIA H200, 650 ms
+
+Each engine works a third of the time and none while another does.
+
+                                                                            busy    moved       rate
+H2D ▃▃▃▃▃▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂  31 %  10.0 GB  50.0 GB/s
+SM  ▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃  31 %
+D2H ▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▃▃▃▃▃  31 %  10.0 GB  50.0 GB/s
+ms  ╵0                   ╵200                  ╵400                 ╵600     0 %  overlapped
+
+    36.8 ms of it enlarged
+H2D ██▅     ▄██▁    ▁██▅     ▄██▁    ▁██▅     ▄██▁    ▁██▄     ▅██▁    ▁██▄     ▅██▁    ▁██▄     ▅██
+SM    ▃██▂     ▇█▆     ▃██▂     ▇█▆     ▃██▁     ██▅     ▄██▁     ██▅     ▄██▁     ██▅     ▄██▁
+D2H      ▆█▇     ▂██▃     ▆█▇     ▂██▂     ▇█▆     ▃██▂     ▇█▆     ▃██▂     ▇█▆     ▃██▂     ▇█▆
+1          ▔▔       ▔       ▔▔       ▔       ▔▔       ▔       ▔▔       ▔       ▔▔       ▔       ▔▔
+ms             ╵310         ╵315         ╵320         ╵325          ╵330         ╵335         ╵340
+
+1   The host waits for every chunk ×200                                        costs 49.8 ms (7.7 %)
+    After each of 200 chunks the host waits in cudaDeviceSynchronize and launches late.
+    at   loop.cu:41 main ×199
+         loop.cu:60 main
+    do   no-sync (likely): Wait for an event where the result is read.
+    if   nothing on the host reads the result
+
+◆   The link carries all it can                                                binds 1.00 ms (0.2 %)
+    Both ways run at 50 GB/s.
+    do   Move fewer bytes.
+
+Also
+• The first 2 chunks warm up.
+
+This timeline cannot tell
+• Which events streams wait for.
+• Which memory is pinned.
+→ Record with events.
+
+more: gapless explain --cause host-synchronize
+""")
+
+
+def test_narrow(short):
+    text = to_text(short, width=40)
+    assert lines(text) == snapshot("""\
+
+loop.json.gz  NVIDIA H200, 12.8 ms
+
+Each engine works a third of the time
+and none while another does.
+
+                                    busy
+H2D ██▃    ▃██     ▆█▅    ▁██▂      31 %
+SM    ▅█▆     ██▃    ▃██     ▆█▅    31 %
+D2H     ▂██▁    ▅█▆     ██▃    ▃██  31 %
+1          ▔      ▔▔      ▔
+ms  ╵0         ╵5          ╵10
+
+1   The host waits for every chunk ×4
+    costs 750 µs (5.9 %)
+    After each of 4 chunks the host
+    waits in cudaDeviceSynchronize and
+    launches late.
+    at   loop.cu:41 main ×3
+         loop.cu:60 main
+    do   no-sync (likely): Wait for an
+         event where the result is read.
+    if   nothing on the host reads the
+         result
+
+◆   The link carries all it can
+    binds 1.00 ms (7.8 %)
+    Both ways run at 50 GB/s.
+    do   Move fewer bytes.
+
+Also
+• The first 2 chunks warm up.
+
+This timeline cannot tell
+• Which events streams wait for.
+• Which memory is pinned.
+→ Record with events.
+
+more: gapless explain --cause
+host-synchronize
+""")
+
+
+def test_ascii(short):
+    latin = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    text = drawn(short, file=latin)
+    assert lines(text) == snapshot("""\
+
+loop.json.gz  NVIDIA H200, 12.8 ms
+
+Each engine works a third of the time and none while another does.
+
+                                                         busy   moved       rate
+H2D @@@@         @@@@         @@@@         @@@@          31 %  200 MB  50.0 GB/s
+SM      @@@@         @@@@         @@@@         @@@@      31 %
+D2H         @@@@         @@@@         @@@@         @@@@  31 %  200 MB  50.0 GB/s
+1               ^            ^            ^
+ms  |0                  |5                  |10           0 %  overlapped
+
+1   The host waits for every chunk x4                       costs 750 us (5.9 %)
+    After each of 4 chunks the host waits in cudaDeviceSynchronize and launches
+    late.
+    at   loop.cu:41 main x3
+         loop.cu:60 main
+    do   no-sync (likely): Wait for an event where the result is read.
+    if   nothing on the host reads the result
+
+*   The link carries all it can                            binds 1.00 ms (7.8 %)
+    Both ways run at 50 GB/s.
+    do   Move fewer bytes.
+
+Also
+- The first 2 chunks warm up.
+
+This timeline cannot tell
+- Which events streams wait for.
+- Which memory is pinned.
+-> Record with events.
+
+more: gapless explain --cause host-synchronize
+""")
+    text.encode("ascii")
+
+
+@pytest.mark.parametrize("width", [20, 24, 40, 60, 80, 119, 200, 400])
+def test_no_line_is_wider_than_the_terminal(short, long, width):
+    for report in (short, long):
+        assert max(map(len, to_text(report, width=width).splitlines())) <= width
+
+
+def test_everything_that_a_report_can_say(short):
+    finding = replace(short.findings[0], wall_ms=11.0, speedup=1.16, low=1.12, high=1.19)
+    useless = replace(short.findings[0], title="A second host wait", speedup=1.0, wall_ms=12.75, where=(), repair=None)
+    report = replace(
+        short,
+        findings=(finding, useless),
+        steps=StepTimes(count=4, median_ms=3.25, p95_ms=3.3, slowest="ProfilerStep#2", slowest_ms=3.31),
+        replay=Replay(wall_ms=12.7, error=-0.004),
+        together=Prediction(repairs=("no-sync", "streams=4"), wall_ms=6.2, speedup=2.06),
+        prediction=Prediction(repairs=("streams=4",), wall_ms=6.4, speedup=1.99, low=1.9, high=2.1),
+        lost=("The file is cut short: used what comes before.",),
+    )
+    assert lines(to_text(report, width=80)) == snapshot("""\
+
+loop.json.gz  NVIDIA H200, 12.8 ms
+
+Each engine works a third of the time and none while another does.
+4 steps: median 3.25 ms, 19 of 20 within 3.30 ms, slowest ProfilerStep#2 3.31
+ms.
+
+                                                         busy   moved       rate
+H2D ████         ████         ████         ████          31 %  200 MB  50.0 GB/s
+SM      ████         ████         ████         ████      31 %
+D2H         ████         ████         ████         ████  31 %  200 MB  50.0 GB/s
+1               ▔            ▔            ▔
+ms  ╵0                  ╵5                  ╵10           0 %  overlapped
+
+1   The host waits for every chunk ×4                1.16× faster (1.12 to 1.19)
+    After each of 4 chunks the host waits in cudaDeviceSynchronize and launches
+    late.
+    at   loop.cu:41 main ×3
+         loop.cu:60 main
+    do   no-sync (likely): Wait for an event where the result is read.
+    if   nothing on the host reads the result
+    then 11.0 ms instead of 12.8 ms
+
+2   A second host wait ×4                                        no gain (1.00×)
+    After each of 4 chunks the host waits in cudaDeviceSynchronize and launches
+    late.
+    do   Wait for an event where the result is read.
+    then 12.8 ms instead of 12.8 ms
+
+Asked for: streams=4: 6.40 ms, 1.99× faster (1.90 to 2.10)
+All together: no-sync, streams=4: 6.20 ms, 2.06× faster
+The program replayed unchanged takes 12.7 ms, -0.4 % from what was measured:
+predictions are no surer than that.
+
+Also
+• The first 2 chunks warm up.
+
+This timeline cannot tell
+• Which events streams wait for.
+• Which memory is pinned.
+→ Record with events.
+
+Damaged, and left out
+• The file is cut short: used what comes before.
+
+more: gapless explain --cause host-synchronize
+""")
+
+
+def test_a_report_about_nothing():
+    report = Report(
+        source="empty.json",
+        device="device 0",
+        wall_ms=0.0,
+        engines={},
+        overlapped=0.0,
+        headline="There is no GPU work.",
+    )
+    assert lines(to_text(report, width=80)) == snapshot("""\
+
+empty.json  device 0, 0 ms
+
+There is no GPU work.
+""")
+
+
+HOSTILE = "[bold]x[/bold] [link=http://a]\x1b[31mred\x07 :smile: \u202e" + "k" * 500
+
+
+def test_text_of_a_timeline_is_never_interpreted():
+    report = Report(
+        source=HOSTILE,
+        device=HOSTILE,
+        wall_ms=1.0,
+        engines={},
+        overlapped=0.0,
+        headline=HOSTILE,
+        findings=(
+            Finding(
+                cause="host-bound", title=HOSTILE, cost_ms=0.5, count=2, evidence=HOSTILE, advice=HOSTILE,
+                where=(Where(file=HOSTILE, line=3, function=HOSTILE),),
+                repair=Repair(name="x", grade="sure", precondition=HOSTILE),
+            ),
+        ),
+        notes=(HOSTILE,),
+        lost=(HOSTILE,),
+        unknown=(Unknown(what="x", text=HOSTILE, remedy=HOSTILE),),
+        steps=StepTimes(count=1, median_ms=1, p95_ms=1, slowest=HOSTILE, slowest_ms=1),
+    )  # fmt: skip
+    text = drawn(report, width=120)
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert "\u202e" not in text
+    assert text.count("[bold]x[/bold]") >= 8
+    assert "k" * 80 not in text
+    assert max(map(len, text.splitlines())) <= 120
+    coloured = drawn(report, width=120, force_terminal=True, color_system="truecolor")
+    assert "\x1b[31mred" not in coloured
+    assert "\x1b]8;" not in coloured
+
+
+def test_colour_only_where_wanted(short):
+    assert "\x1b[" in drawn(short, force_terminal=True, color_system="standard")
+    assert "\x1b[" not in drawn(short)
+    plain = Console(file=io.StringIO(), width=80, force_terminal=True, _environ={"NO_COLOR": "1"})
+    with plain.capture() as capture:
+        for line in draw(short, plain, plain.options):
+            plain.print(line)
+    assert not any(f"\x1b[{code}m" in capture.get() for code in range(30, 38))
+
+
+def test_a_place_keeps_its_file_and_line(short):
+    deep = "/home/somebody/" + "very/" * 30 + "deep/train.py"
+    finding = replace(short.findings[0], where=(Where(file=deep, line=88, function="step", count=3),))
+    place = next(
+        line for line in to_text(replace(short, findings=(finding,)), width=80).splitlines() if "train" in line
+    )
+    assert place.endswith("deep/train.py:88 step ×3")
+    assert len(place) <= 80
+
+
+def test_print_shows_the_report_once_registered(short, monkeypatch):
+    register()
+    monkeypatch.setenv("COLUMNS", "90")
+    assert str(short) == to_text(short, width=90)
+    assert short._repr_mimebundle_(include=None, exclude=None) == {"text/plain": str(short)}
+    on = console(width=90)
+    with on.capture() as capture:
+        on.print(short)
+    assert capture.get().strip() == str(short).strip()
+
+
+def test_summaries(short, long):
+    healthy = replace(short, source="a/healthy.json", findings=(short.findings[1],))
+    nothing = Report(source="n.json", device="", wall_ms=0.0, engines={}, overlapped=0.0, headline="")
+    on = console(width=100)
+    with on.capture() as capture:
+        for line in draw_summaries([summarise(r) for r in (long, healthy, nothing)], on):
+            on.print(line, soft_wrap=True)
+    assert lines(capture.get()) == snapshot("""\
+
+loop.json.gz     650 ms  H2D    31 % SM    31 % D2H    31 %  host-synchronize 7.7 %
+a/healthy.json  12.8 ms  H2D    31 % SM    31 % D2H    31 %  copy-bound
+n.json             0 ms
+""")
+
+
+def test_a_summary_holds_no_timeline(long):
+    summary = summarise(long)
+    assert summary.share == pytest.approx(long.findings[0].cost_ms / long.wall_ms)
+    assert not any(isinstance(getattr(summary, name), Timeline | np.ndarray) for name in summary.__slots__)
+    assert EngineUse not in map(type, summary.busy.values())
