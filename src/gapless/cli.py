@@ -228,7 +228,10 @@ def _print_cause(slug: str) -> int:
         near = difflib.get_close_matches(slug, CAUSES, n=1)
         hint = f" Did you mean {near[0]}?" if near else ""
         raise GaplessError(f"There is no cause {slug!r}.{hint}\nThe causes are: {', '.join(CAUSES)}.")
-    _print(f"{slug}\n\n{inspect.cleandoc(CAUSES[slug].__doc__ or '')}")
+    from gapless.views.terminal import draw_page
+
+    console = _console()
+    _print(_drawn(console, draw_page(slug, CAUSES[slug].__doc__ or "", console)))
     return DONE
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from gapless.diagnosis.report import EngineUse, Finding, Prediction, Repair, Replay, Report, StepTimes, Where
 from gapless.timeline.timeline import Timeline, Unknown
 from gapless.views import register
-from gapless.views.terminal import draw, draw_summaries, summarise, to_text
+from gapless.views.terminal import draw, draw_page, draw_summaries, summarise, to_text
 
 
 def console(width=80, **options):
@@ -371,3 +371,36 @@ def test_a_summary_holds_no_timeline(long):
     assert summary.share == pytest.approx(long.findings[0].cost_ms / long.wall_ms)
     assert not any(isinstance(getattr(summary, name), Timeline | np.ndarray) for name in summary.__slots__)
     assert EngineUse not in map(type, summary.busy.values())
+
+
+PAGE = """What it is,
+in a line.
+
+## Heading
+Some ``code`` and [brackets] over
+two lines.
+
+- a point that is
+  long
+- another
+"""
+
+
+def test_a_page():
+    on = console(width=30)
+    with on.capture() as capture:
+        for line in draw_page("slug", PAGE, on):
+            on.print(line, soft_wrap=True)
+    assert lines(capture.get()) == snapshot("""\
+
+slug
+
+What it is, in a line.
+
+Heading
+Some code and [brackets] over
+two lines.
+
+- a point that is long
+- another
+""")

@@ -5,7 +5,9 @@ Everything from a timeline is text and nothing but text: no markup of rich's is 
 
 from __future__ import annotations
 
+import inspect
 import io
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -103,6 +105,16 @@ def draw_summaries(summaries: Sequence[Summary], console: Console) -> Iterator[T
         yield page.line(line, "", (cause, _FAULT if row.share else ""))
 
 
+def draw_page(title: str, text: str, console: Console) -> Iterator[Text]:
+    """Draw a docstring: paragraphs, headings after ``##``, points after a dash, names in double back quotes."""
+    page = _Page(console=console, width=max(20, console.width), ascii_only=console.options.ascii_only)
+    yield page.line(title, "bold blue")
+    for block in inspect.cleandoc(text).split("\n\n"):
+        yield Text()
+        for part in re.sub(r"^(##.*)\n|\n(?!- )\s*", lambda m: f"{m[1]}\n" if m[1] else " ", block).split("\n"):
+            yield from page.part(part)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Page:
     """What is drawn on: so many columns, in which characters."""
@@ -139,6 +151,16 @@ class _Page:
     def foreign(self, words: str, style: str = "") -> Text:
         """Give a sentence that may hold names from a timeline, which may be endless."""
         return self.text(wording.shorten_words(wording.visible(words), min(60, self.width - _GUTTER)), style)
+
+    def part(self, words: str) -> Iterator[Text]:
+        """Give one heading, point or paragraph of a docstring."""
+        if words.startswith("##"):
+            yield self.line(words.lstrip("# "), "bold")
+            return
+        point = words.startswith("- ")
+        pieces = words.removeprefix("- ").split("``")
+        text = Text.assemble(*(self.text(piece, "cyan" if i % 2 else "") for i, piece in enumerate(pieces)))
+        yield from self.prose(text, label="-" if point else "", indent=2 if point else 0)
 
     # Parts
 
@@ -222,7 +244,7 @@ class _Page:
         mark = ("*" if self.ascii_only else "◆") if finding.verdict else str(number)
         worth = _worth(finding, wall_ms)
         title = self.foreign(finding.title, "bold")
-        if finding.count > 1:
+        if finding.count > 1 and not finding.verdict and not re.search(rf"\b{finding.count}\b", finding.title):
             title.append_text(self.text(f" ×{finding.count}", "dim"))
         room = min(self.width, PROSE + _GUTTER)
         beside = room - _GUTTER - len(worth) - 2
