@@ -360,9 +360,24 @@ def test_summaries(short, long):
             on.print(line, soft_wrap=True)
     assert lines(capture.get()) == snapshot("""\
 
-loop.json.gz     650 ms  H2D    31 % SM    31 % D2H    31 %  host-synchronize 7.7 %
-a/healthy.json  12.8 ms  H2D    31 % SM    31 % D2H    31 %  copy-bound
+                   time   H2D    SM   D2H  first cause
+loop.json.gz     650 ms  31 %  31 %  31 %  host-synchronize 7.7 %
+a/healthy.json  12.8 ms  31 %  31 %  31 %  copy-bound
 n.json             0 ms
+""")
+
+
+def test_a_summary_without_room_for_figures(long):
+    there = [replace(long, source=f"/some/where/{name}") for name in ("deep/a_rather_long_name.json.gz", "short.json")]
+    on = console(width=64)
+    with on.capture() as capture:
+        for line in draw_summaries([summarise(r) for r in there], on):
+            on.print(line, soft_wrap=True)
+    assert lines(capture.get()) == snapshot("""\
+
+                                   time  first cause
+deep/a_rather_long_name.json.gz  650 ms  host-synchronize 7.7 %
+short.json                       650 ms  host-synchronize 7.7 %
 """)
 
 

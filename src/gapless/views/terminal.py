@@ -23,6 +23,7 @@ from gapless.views.lanes import LABELS, Lanes, axis, cells, lanes_of, marks
 PROSE = 100  # columns of running text at most: longer lines are hard to read
 WIDEST_LANE = 160
 NARROWEST_LANE = 24  # with figures beside it; below that the figures give way
+NARROWEST_NAME = 28  # likewise for a timeline's name in the summary
 
 _GUTTER = 4  # columns left of a lane and of running text
 _LABEL = 5  # columns for a label inside a finding
@@ -85,24 +86,35 @@ def summarise(report: Report) -> Summary:
 
 
 def draw_summaries(summaries: Sequence[Summary], console: Console) -> Iterator[Text]:
-    """Draw one line for each report, in the order given."""
-    options = console.options
-    page = _Page(console=console, width=max(20, options.max_width), ascii_only=options.ascii_only)
-    rows = [
-        (
-            wording.duration(row.wall_ms),
-            " ".join(f"{name.upper()} {wording.percent(busy):>7}" for name, busy in row.busy.items()),
-            f"{row.cause} {wording.percent(row.share)}" if row.share else row.cause,
+    """Draw one line for each report, in the order given; the engines' figures only where names keep enough room."""
+    page = _Page(console=console, width=max(20, console.width), ascii_only=console.options.ascii_only)
+    names = _without_common_folder([wording.visible(row.source) for row in summaries])
+    engines = list(dict.fromkeys(name for row in summaries for name in row.busy))
+    table = [("time", *(name.upper() for name in engines), "first cause")]
+    for row in summaries:
+        busy = (wording.percent(row.busy[name]) if name in row.busy else "" for name in engines)
+        share = f" {wording.percent(row.share)}" if row.share else ""
+        table.append((wording.duration(row.wall_ms), *busy, row.cause + share))
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    longest = max(map(len, names))
+    if page.width - sum(widths) - 2 * len(widths) < min(longest, NARROWEST_NAME):
+        table, widths = [(line[0], line[-1]) for line in table], [widths[0], widths[-1]]
+    room = max(8, min(longest, page.width - sum(widths) - 2 * len(widths)))
+    for i, (name, (*figures, cause)) in enumerate(zip(("", *names), table, strict=True)):
+        shown = wording.shorten(name, room, tail=room * 3 // 4)
+        beside = "".join(f"  {figure:>{width}}" for figure, width in zip(figures, widths, strict=False))
+        fault = i > 0 and summaries[i - 1].share
+        yield page.line(
+            f"{shown:<{room}}{beside}  ", "" if i else "dim", (cause, _FAULT if fault else "" if i else "dim")
         )
-        for row in summaries
-    ]
-    widths = [max((len(cell) for cell in column), default=0) for column in zip(*rows, strict=True)]
-    room = max(16, page.width - sum(widths) - 6)
-    room = min(room, max((len(wording.visible(row.source)) for row in summaries), default=0))
-    for row, (wall, busy, cause) in zip(summaries, rows, strict=True):
-        name = wording.shorten(wording.visible(row.source), room, tail=room * 3 // 4)
-        line = f"{name:<{room}}  {wall:>{widths[0]}}  {busy:<{widths[1]}}  "
-        yield page.line(line, "", (cause, _FAULT if row.share else ""))
+
+
+def _without_common_folder(names: Sequence[str]) -> list[str]:
+    """Leave out the folders that all paths begin with."""
+    folders = [name.split("/")[:-1] for name in names]
+    alike = zip(*folders, strict=False)
+    depth = next((i for i, parts in enumerate(alike) if len(set(parts)) > 1), min(map(len, folders)))
+    return ["/".join(name.split("/")[depth:]) for name in names]
 
 
 def draw_page(title: str, text: str, console: Console) -> Iterator[Text]:
