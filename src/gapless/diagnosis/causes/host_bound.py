@@ -1,0 +1,51 @@
+"""The device waits for the host, which is doing something else.
+
+## What it finds
+Long gaps in which nothing was issued although the host was not waiting for the device: loading data, preprocessing,
+logging, a slow interpreter.
+
+## Why engines wait
+The device runs only what it was given. While the host does its own work between launches, every engine is idle.
+
+## Evidence needed
+When each launch was called. Python frames or operators, where recorded, say what the host was at.
+
+## What repairs it
+Nothing on the GPU's side. Move the host's work off the launching thread: DataLoader workers (``num_workers``), a
+prefetching thread, a faster decoder, logging every so many steps.
+
+## When the repair does not pay or is unsafe
+If the work is needed before the next launch and cannot be started earlier, only making it faster helps.
+
+## What it cannot see
+What the host did where the source has no frames or operators for it, and waits for locks or the network.
+"""
+
+from __future__ import annotations
+
+from ..blame import Reason, Waits
+from ..case import Bools, Case, ms, plural
+from ..report import Finding
+
+
+def claims(case: Case) -> Bools:
+    """Long waits for a host that was working."""
+    return case.reason(Reason.HOST)
+
+
+def finding(case: Case, waits: Waits) -> Finding | None:
+    """Say how long, how often, and what the host was at."""
+    cost = int(waits.cost.sum())
+    count = case.count(waits.op)
+    return Finding(
+        cause="host-bound",
+        title=f"The device waits for the host's own work {plural(count, 'time')}",
+        cost_ms=cost / 1e6,
+        count=count,
+        evidence=f"The host was not blocked by the device, and issued nothing for {ms(cost / max(count, 1))} each "
+        "time, "
+        f"{ms(cost)} in all{case.host_was_doing(waits)}.",
+        advice="Move that work off the launching thread (loader workers, a prefetching thread), or make it shorter.",
+        where=case.where(waits.call),
+        spans=case.spans(waits),
+    )

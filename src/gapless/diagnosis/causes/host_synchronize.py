@@ -1,0 +1,69 @@
+"""The host waits for the device inside the loop, so the device waits for the host.
+
+## What it finds
+``cudaDeviceSynchronize``, ``cudaStreamSynchronize`` or ``cudaEventSynchronize`` in the loop, and values that the host
+fetches (``.item()``, ``if tensor:``, ``nonzero``), after which the device stands idle until the host has issued more.
+
+## Why engines wait
+A synchronise returns when the device is done. From then until the next launch has arrived there is nothing to run:
+every engine idles for the length of the host's work between two launches, and copies of the next chunk, which could
+have run beside the kernel, start only afterwards.
+
+## Evidence needed
+When the call began and returned, and which operation ended just before. A trace that does not say what a call waits for
+is read by that end.
+
+## What repairs it
+``no-sync``: order work on the device with events (``cudaEventRecord``, ``cudaStreamWaitEvent``), wait once at the end,
+and fetch values for logging every so many steps or with ``non_blocking=True`` one step late. The lightest wait that
+fits: an event between streams, a query, an event on the host, a stream, the device.
+
+## When the repair does not pay or is unsafe
+Where the host is the slower side anyway (small kernels, a busy interpreter) the device would idle just as long: then
+the cause is ``launch-bound`` or ``host-bound``, and removing the synchronise gains nothing. A result that the host
+reads, or a buffer that it writes again, needs a wait of some kind: keep an event for it.
+
+## What it cannot see
+What the host does with the value, and waits that spin on a query.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gapless.model.kinds import OpKind
+
+from ..blame import Waits
+from ..case import COPY_CALLS, SYNC_CALLS, Bools, Case, ms, plural
+from ..report import Finding, Repair
+
+
+def claims(case: Case) -> Bools:
+    """Waits behind a host blocked in a synchronise, or in the fetch of a small value."""
+    return case.blocked_in(*SYNC_CALLS) | (case.blocked_in(*COPY_CALLS) & case.read_back)
+
+
+def finding(case: Case, waits: Waits) -> Finding | None:
+    """Say which calls kept the host, how often, and what stood still meanwhile."""
+    calls = case.distinct(waits.call)
+    cost = int(waits.cost.sum())
+    fetched = np.count_nonzero(case.work.ops.kind[waits.by[waits.by >= 0]] == OpKind.D2H)
+    value = fetched > len(waits) / 2
+    purpose = " for values fetched from the device" if value else ""
+    return Finding(
+        cause="host-synchronize",
+        title=f"The host waits for the device {plural(len(calls), 'time')} in the loop",
+        cost_ms=cost / 1e6,
+        count=len(calls),
+        evidence=f"In {case.api_names(calls)}{purpose} the host issues nothing; the "
+        f"{case.engine_words} then wait {ms(cost / max(len(calls), 1))} each time, {ms(cost)} in all.",
+        advice="Fetch values later or less often (every n steps, or non_blocking and read one step late)."
+        if value
+        else "Order the streams with events and wait once at the end; where the host needs a result, wait for its event.",
+        where=case.where(calls),
+        repair=Repair(name="no-sync", grade="needs care",
+                      precondition="nothing that the host reads or overwrites relies on the wait; where it does, "
+                      "an event "
+                      "takes its place"),
+        spans=case.spans(waits),
+    )  # fmt: skip

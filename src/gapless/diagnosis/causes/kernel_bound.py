@@ -1,0 +1,52 @@
+"""The kernels are the limit: the SMs work nearly all the time.
+
+## What it finds
+That the SMs are the busiest engine and have next to no avoidable idle time. This is a verdict, not a fault.
+
+## Why engines wait
+The copy engines wait for the kernels because there is more to compute than to move. Streams have done what they can, or
+there is nothing for them to do: one long kernel after another is no case for streams.
+
+## Evidence needed
+The kernels' intervals.
+
+## What repairs it
+Nothing in how the work is ordered. Make the kernels faster (Nsight Compute, better algorithms, lower precision, fused
+operators), or use more devices.
+
+## When the repair does not pay or is unsafe
+An SM that is busy need not be well used: this says nothing of how good the kernels are.
+
+## What it cannot see
+How much of the SMs each kernel uses; kernels that leave room may still run side by side.
+"""
+
+from __future__ import annotations
+
+from gapless.model.kinds import Engine
+
+from ..blame import Waits
+from ..case import Case, ms, plural
+from ..report import Finding
+
+
+def claims(case: Case) -> None:
+    """None: a verdict takes no idle time upon itself."""
+
+
+def finding(case: Case, waits: Waits) -> Finding | None:
+    """Say how busy the SMs are and with what."""
+    if case.blame.engine is not Engine.SM or not case.is_bound:
+        return None
+    use = case.measures.engines[Engine.SM]
+    return Finding(
+        cause="kernel-bound",
+        title="The kernels fill the time: nothing is left to overlap",
+        cost_ms=use.busy_ns / 1e6,
+        count=use.ops,
+        evidence=f"{plural(use.ops, 'kernel')} and memsets run for {ms(use.busy_ns)} of {ms(case.wall)} "
+        f"({case.busy(Engine.SM):.0%}){case.turnaround_words}. Most time goes to {case.longest_kernel}.",
+        advice="Make the kernels faster (Nsight Compute tells how good they are), or use more devices; streams "
+        "cannot help.",
+        verdict=True,
+    )

@@ -1,0 +1,231 @@
+"""Explain a timeline: measure, find who made the binding engine wait, and say it as findings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from gapless.model.errors import GaplessError
+from gapless.model.kinds import Engine, StreamKind
+from gapless.timeline.measure import (
+    Measures,
+    StepSummary,
+    busiest_device,
+    complement,
+    measure,
+    step_times,
+    total,
+    union,
+    window_of,
+)
+from gapless.timeline.timeline import Device, Timeline, Unknown
+
+from .blame import Reason, blame
+from .case import Case, ms, plural
+from .causes import CAUSES
+from .rates import needed, pinned_rates
+from .report import EngineUse, Finding, Report, StepTimes
+from .streams import infer_kinds
+from .work import Work, gather
+
+LEAST = 0.01  # of the window: a cause that costs less is not worth a word
+PAYS = 0.10  # a gain below this leaves the verdict standing first
+ENGINES = {"h2d": Engine.H2D, "sm": Engine.SM, "d2h": Engine.D2H}
+
+
+def explain(
+    timeline: Timeline,
+    *,
+    start_ns: int | None = None,
+    end_ns: int | None = None,
+    steps: tuple[int, int] | None = None,
+    device: int | None = None,
+) -> Report:
+    """Explain why the engines of one device waited.
+
+    The window is ``[start_ns, end_ns]`` on the timeline's clock or the steps ``(first, after)``; by default from the
+    first to the last work on the device. *device* is an id as in ``timeline.devices``, by default that of the busiest.
+    Raises GaplessError for a window or device that the timeline does not have.
+    """
+    row = busiest_device(timeline) if device is None else _device_row(timeline, device)
+    if not len(timeline.ops):
+        return _nothing(timeline, row)
+    start, end = window_of(timeline, device=row, start_ns=start_ns, end_ns=end_ns, steps=steps)
+    work = gather(timeline, row, start, end)
+    known = infer_kinds(work)
+    if known is not timeline:
+        work = gather(known, row, start, end)
+    measures = measure(known, device=row, start=start, end=end)
+    case = _case(work, measures)
+    findings = _ranked(case, _findings(case))
+    return Report(
+        source=timeline.source,
+        device=_device_name(case.device),
+        wall_ms=case.wall / 1e6,
+        engines={name: _use(measures, engine) for name, engine in ENGINES.items()},
+        overlapped=measures.overlapped_ns / max(case.wall, 1),
+        headline=_headline(case, findings),
+        findings=findings,
+        notes=_notes(case, findings, whole=start_ns is None and end_ns is None and steps is None),
+        unknown=_unknown(case),
+        lost=timeline.lost,
+        steps=_step_times(step_times(known, device=row, start=start, end=end)),
+        timeline=known,
+        device_row=row,
+        window=(start, end),
+    )
+
+
+def _case(work: Work, measures: Measures) -> Case:
+    devices = work.timeline.devices
+    device = devices[work.device] if work.device < len(devices) else Device(id=work.device)
+    rates = pinned_rates(work, device)
+    best = needed(work, rates)
+    return Case(work=work, blame=blame(work, best), measures=measures, device=device, rates=rates, needed=best)
+
+
+def _findings(case: Case) -> list[Finding]:
+    """Ask every cause in turn; a wait is claimed once."""
+    free = np.ones(len(case.waits), bool)
+    found: list[Finding] = []
+    for cause in CAUSES.values():
+        claimed = cause.claims(case)
+        mine = np.zeros(len(free), bool) if claimed is None else claimed & free
+        if claimed is not None and not mine.any():
+            continue
+        free &= ~mine
+        finding = cause.finding(case, case.waits.take(mine))
+        if finding is not None and (finding.verdict or finding.cost_ms * 1e6 >= LEAST * case.wall):
+            found.append(finding)
+    return found
+
+
+def _ranked(case: Case, findings: list[Finding]) -> tuple[Finding, ...]:
+    """Faults by cost; the verdict first where no fault is worth a repair."""
+    faults = sorted((f for f in findings if not f.verdict), key=lambda f: -f.cost_ms)
+    verdicts = [f for f in findings if f.verdict]
+    wall = case.wall / 1e6
+    pays = bool(faults) and faults[0].cost_ms > PAYS * max(wall - faults[0].cost_ms, 0)
+    return tuple(faults + verdicts if pays else verdicts + faults)
+
+
+def _headline(case: Case, findings: tuple[Finding, ...]) -> str:
+    wall = case.wall
+    busy = {name: case.measures.engines[engine].busy_ns / max(wall, 1) for name, engine in ENGINES.items()}
+    words = {"h2d": "H2D copies", "sm": "kernels", "d2h": "D2H copies"}
+    working = ", ".join(f"{word} {busy[name]:.0%}" for name, word in words.items() if busy[name] > 0)
+    overlapped = case.measures.overlapped_ns / max(wall, 1)
+    first = f"Of {ms(wall)}: {working}; at least two engines at once {overlapped:.0%}."
+    if not findings:
+        return f"{first} {_unexplained_words(case)}"
+    top = findings[0]
+    if top.verdict:
+        return f"{first} {top.title}."
+    return f"{first} {top.title}: {top.cost_ms / (wall / 1e6):.0%} of the time."
+
+
+def _unexplained_words(case: Case) -> str:
+    idle = case.blame.idle / max(case.wall, 1)
+    if idle < PAYS:
+        return "Nothing holds the engines up."
+    return f"The {case.engine_words} wait {idle:.0%} of the time, for no reason that this timeline shows."
+
+
+def _notes(case: Case, findings: tuple[Finding, ...], *, whole: bool) -> tuple[str, ...]:
+    notes: list[str] = []
+    if whole and (warm_up := _warm_up(case)):
+        notes.append(warm_up)
+    unexplained = int(case.waits.cost[case.waits.reason == Reason.UNEXPLAINED].sum())
+    if unexplained >= LEAST * case.wall and all(f.cause != "hardware-queue" for f in findings):
+        notes.append(
+            f"For {ms(unexplained)} the {case.engine_words} waited although all that this timeline shows had let them "
+            "start; an event wait that it does not show is the usual reason."
+        )
+    ops = case.work.timeline.ops
+    others = sorted(set(np.unique(ops.device).tolist()) - {case.work.device})
+    if others:
+        names = ", ".join(str(case.work.timeline.devices[d].id) for d in others)
+        notes.append(
+            f"This explains device {case.device.id}; device{'s' * (len(others) > 1)} {names} worked too (--device N)."
+        )
+    return tuple(notes)
+
+
+def _warm_up(case: Case) -> str:
+    """Name a start that distorts the whole: a long idle stretch with next to no work before it."""
+    ops = case.work.ops
+    busy = union(ops.start, ops.end)
+    gaps = complement(busy, case.work.start, case.work.end)
+    lengths = gaps[:, 1] - gaps[:, 0]
+    done = np.concatenate(([0], np.cumsum(busy[:, 1] - busy[:, 0])))
+    before = done[np.searchsorted(busy[:, 1], gaps[:, 0], side="right")]
+    early = np.flatnonzero((lengths > 0.1 * case.wall) & (before <= 0.05 * total(busy)))
+    if not len(early):
+        return ""
+    end = int(gaps[early[-1], 1])
+    offset = end - case.work.start
+    return (f"The first {ms(offset)} ({offset / case.wall:.0%}) are start-up: the device works "
+            f"{ms(int(before[early[-1]]))} in them. Look at the rest with --from {offset / 1e6:.6g}ms.")  # fmt: skip
+
+
+def _unknown(case: Case) -> tuple[Unknown, ...]:
+    """What the source cannot tell, with what was inferred instead."""
+    streams = [s for s in case.work.timeline.streams if s.device == case.work.device]
+    words: list[str] = []
+    for kind, name in ((StreamKind.BLOCKING, "blocking"), (StreamKind.NON_BLOCKING, "non-blocking")):
+        ids = [str(s.id) for s in streams if s.inferred and s.kind is kind]
+        if ids:
+            words.append(f"{plural(len(ids), 'stream')} ({_listed(ids)}) inferred to be {name}")
+    found: list[Unknown] = []
+    for unknown in case.work.timeline.unknown:
+        if unknown.what == "stream-kinds" and words:
+            unknown = replace(unknown, text=f"{unknown.text} By the fencing seen: {' and '.join(words)}.")
+        found.append(unknown)
+    return tuple(found)
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names) if len(names) <= 6 else f"{', '.join(names[:5])}, … {names[-1]}"
+
+
+def _use(measures: Measures, engine: Engine) -> EngineUse:
+    time = measures.engines[engine]
+    return EngineUse(busy=time.busy_ns / max(measures.wall_ns, 1), bytes=time.bytes, gb_per_s=time.gb_per_s)
+
+
+def _step_times(summary: StepSummary | None) -> StepTimes | None:
+    if summary is None:
+        return None
+    return StepTimes(count=summary.count, median_ms=summary.median_ns / 1e6, p95_ms=summary.p95_ns / 1e6,
+                     slowest=summary.slowest, slowest_ms=summary.slowest_ns / 1e6)  # fmt: skip
+
+
+def _device_row(timeline: Timeline, device: int) -> int:
+    for row, known in enumerate(timeline.devices):
+        if known.id == device:
+            return row
+    known = ", ".join(str(d.id) for d in timeline.devices) or "none"
+    raise GaplessError(f"There is no device {device} in this timeline; it has: {known}.")
+
+
+def _device_name(device: Device) -> str:
+    return device.name or f"device {device.id}"
+
+
+def _nothing(timeline: Timeline, row: int) -> Report:
+    """The report of a timeline without work on any device: a fact, and no verdict."""
+    device = timeline.devices[row] if timeline.devices else Device(id=0)
+    return Report(
+        source=timeline.source,
+        device=_device_name(device),
+        wall_ms=0.0,
+        engines={name: EngineUse(busy=0.0, bytes=0, gb_per_s=0.0) for name in ENGINES},
+        overlapped=0.0,
+        headline="No GPU activity in this timeline. Was CUDA activity switched on when it was recorded "
+        "(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])?",
+        unknown=timeline.unknown,
+        lost=timeline.lost,
+        timeline=timeline,
+        device_row=row,
+    )

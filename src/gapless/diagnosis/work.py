@@ -1,0 +1,241 @@
+"""One device's work, ready for questions: its operations in order, who issued them, and what each had to wait for.
+
+``gather`` turns a Timeline into a Work: the operations of one device inside a window, each with its stream and engine
+predecessors, the fences and event waits that held it, and the call that issued it. All times are ns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.model.kinds import ENGINE_OF, CallKind, Engine, MemoryKind, OpKind, StreamKind
+from gapless.model.ordering import StreamOrder
+from gapless.timeline.timeline import Calls, MarkKind, Ops, Timeline
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+LONG_AGO = np.iinfo(np.int64).min // 4  # the time of a constraint that does not exist
+
+_ENGINE_OF_KIND = np.array([ENGINE_OF[kind] for kind in OpKind], np.int8)
+
+# Calls that hold the host until device work is done (section 4 and table 3.1 of the specification).
+WAITING_CALLS = (
+    CallKind.SYNC_DEVICE,
+    CallKind.SYNC_STREAM,
+    CallKind.SYNC_EVENT,
+    CallKind.COPY_SYNC,
+    CallKind.FREE,
+    CallKind.HOST_FREE,
+    CallKind.HOST_UNREGISTER,
+)
+
+# An operation that starts within this time of the end of what it waited for was held by it; a longer pause has another
+# reason.
+HOP = 15_000
+# A device clock and a host clock agree to a few microseconds in a trace.
+CLOCK_SLACK = 3_000
+# A launch that reaches an idle device starts it this long after the call began, where the trace shows no sample.
+LAUNCH_LATENCY = 5_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Work:
+    """The operations of one device in order of start, with what constrained them. Rows are rows of ``ops``."""
+
+    timeline: Timeline
+    device: int
+    start: int  # of the window
+    end: int
+    ops: Ops
+    engine: NDArray[np.int8]  # Engine of each operation
+    issue: Ints  # begin of the call that issued it; its own start where no call is known
+    launched: Ints  # earliest moment at which the launch had reached the device
+    stream_pred: Ints  # row of the operation before it in its stream, -1 none
+    stream_ready: Ints  # when that one ended
+    fence_pred: Ints  # row of the last operation that the legacy default stream's fence made it wait for, -1 none
+    fence_ready: Ints
+    event_pred: Ints  # row of the last operation before a recorded event that its stream waits for, -1 none
+    event_ready: Ints
+    engine_pred: Ints  # row of the operation whose end freed its engine, -1 none
+    engine_ready: Ints
+    launch_latency: int
+    blocked_from: (
+        Ints  # a column over timeline.calls: when the call began to wait for the device; its end where it did not
+    )
+    blocked_until: Ints  # when what it waited for was done
+    blocked_on: Ints  # row of the operation that it waited for, -1 where it did not wait
+
+    @property
+    def calls(self) -> Calls:
+        """The host calls of the whole timeline."""
+        return self.timeline.calls
+
+    def stream_kind(self, op: int) -> StreamKind:
+        """Kind of the stream of an operation."""
+        return self.timeline.streams[int(self.ops.stream[op])].kind
+
+    def name(self, op: int) -> str:
+        """Name of an operation."""
+        return self.timeline.name_of(int(self.ops.name[op]))
+
+    def pageable(self) -> Bools:
+        """Tell for each operation whether it is a copy from or to pageable host memory."""
+        ops = self.ops
+        return (((ops.kind == OpKind.H2D) & (ops.src == MemoryKind.PAGEABLE))
+                | ((ops.kind == OpKind.D2H) & (ops.dst == MemoryKind.PAGEABLE)))  # fmt: skip
+
+
+def gather(timeline: Timeline, device: int, start: int, end: int) -> Work:
+    """Collect the work of one device (a row of ``timeline.devices``) that ran inside ``[start, end]`` ns."""
+    rows = np.flatnonzero((timeline.ops.device == device) & (timeline.ops.start < end) & (timeline.ops.end > start))
+    ops = timeline.ops.take(rows)
+    order = np.argsort(ops.start, kind="stable")
+    if not np.array_equal(order, np.arange(len(order))):
+        ops = ops.take(order)
+    engine = _ENGINE_OF_KIND[ops.kind]
+    known = ops.call >= 0
+    issue = ops.start.copy()
+    issue[known] = np.minimum(timeline.calls.start[ops.call[known]], ops.start[known])
+    latency = _launch_latency(ops.start[known] - issue[known])
+    launched = _launched(timeline, ops, issue, latency)
+    in_order = np.lexsort((ops.start, issue))
+    stream_pred = _previous_in_stream(ops, in_order)
+    fence_pred = _fences(timeline, ops, in_order)
+    event_pred = _awaited(timeline, ops, issue)
+    engine_pred = _previous_on_engine(ops, engine)
+    blocked_from, blocked_until, blocked_on = _blocked(timeline, ops, issue)
+    return Work(
+        timeline=timeline, device=device, start=start, end=end, ops=ops, engine=engine, issue=issue, launched=launched,
+        stream_pred=stream_pred, stream_ready=_ends(ops, stream_pred),
+        fence_pred=fence_pred, fence_ready=_ends(ops, fence_pred),
+        event_pred=event_pred, event_ready=_ends(ops, event_pred),
+        engine_pred=engine_pred, engine_ready=_ends(ops, engine_pred),
+        launch_latency=latency, blocked_from=blocked_from, blocked_until=blocked_until, blocked_on=blocked_on,
+    )  # fmt: skip
+
+
+def _ends(ops: Ops, rows: Ints) -> Ints:
+    ends = np.full(len(ops), LONG_AGO)
+    ends[rows >= 0] = ops.end[rows[rows >= 0]]
+    return ends
+
+
+def _launch_latency(delays: Ints) -> int:
+    """How long a launch takes to reach an idle device: the quick end of what the trace shows, within reason."""
+    if not len(delays):
+        return LAUNCH_LATENCY
+    return int(np.clip(np.quantile(delays, 0.05), 1_000, 4 * LAUNCH_LATENCY))
+
+
+def _launched(timeline: Timeline, ops: Ops, issue: Ints, latency: int) -> Ints:
+    """When each launch had reached the device.
+
+    Soon after the call began; for a launch that took long (a module to load, a large graph) at its end. A copy may
+    wait inside its call for what is before it, so the end of its call says nothing.
+    """
+    known = ops.call >= 0
+    calls = timeline.calls
+    returned = np.where(known, calls.end[ops.call], LONG_AGO)
+    is_launch = known & np.isin(calls.kind[ops.call], (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH))
+    reached = np.where(is_launch & (returned <= ops.start), np.maximum(issue + latency, returned), issue + latency)
+    return np.where(known, np.minimum(reached, ops.start), LONG_AGO)
+
+
+def _previous_in_stream(ops: Ops, in_order: Ints) -> Ints:
+    """R1.3: the operation issued before each one into the same stream."""
+    previous = np.full(len(ops), -1)
+    by_stream = in_order[np.argsort(ops.stream[in_order], kind="stable")]
+    same = ops.stream[by_stream[1:]] == ops.stream[by_stream[:-1]]
+    previous[by_stream[1:][same]] = by_stream[:-1][same]
+    return previous
+
+
+def _previous_on_engine(ops: Ops, engine: NDArray[np.int8]) -> Ints:
+    """The operation on the same engine that ended last before each one started (R3.6; kernels share the SMs)."""
+    previous = np.full(len(ops), -1)
+    for one in np.unique(engine):
+        rows = np.flatnonzero(engine == one)
+        by_end = rows[np.argsort(ops.end[rows], kind="stable")]
+        at = np.searchsorted(ops.end[by_end], ops.start[rows], side="right") - 1
+        found = at >= 0
+        candidate = by_end[np.maximum(at, 0)]
+        found &= candidate != rows  # an operation of no length ends where it starts
+        previous[rows[found]] = candidate[found]
+    return previous
+
+
+def _fences(timeline: Timeline, ops: Ops, in_order: Ints) -> Ints:
+    """R2.1: the last-ending operation that the legacy default stream's fence puts before each one."""
+    pred = np.full(len(ops), -1)
+    kinds = [stream.kind for stream in timeline.streams]
+    used = {kinds[row] for row in np.unique(ops.stream).tolist()}
+    if StreamKind.LEGACY not in used or not used & {StreamKind.BLOCKING, StreamKind.PER_THREAD}:
+        return pred
+    order = StreamOrder()
+    streams, ends = ops.stream.tolist(), ops.end.tolist()
+    for op in in_order.tolist():
+        stream = streams[op]
+        fences = [waits for waits, by_fence in order.issue(op, stream, kinds[stream]) if by_fence]
+        if fences:
+            pred[op] = max(fences, key=ends.__getitem__)
+    return pred
+
+
+def _awaited(timeline: Timeline, ops: Ops, issue: Ints) -> Ints:
+    """R5.2: the last operation covered by an event that each one's stream waits for, where the source tells."""
+    pred = np.full(len(ops), -1)
+    marks, calls = timeline.marks, timeline.calls
+    waits = np.flatnonzero(
+        (marks.kind == MarkKind.WAIT) & (marks.stream >= 0) & (marks.waits_on >= 0) & (marks.call >= 0)
+    )
+    if not len(waits):
+        return pred
+    record_time = {int(c): int(t) for c, t in zip(calls.correlation.tolist(), calls.start.tolist(), strict=True) if c}
+    for row in waits.tolist():
+        wait_time = int(calls.start[marks.call[row]])
+        recorded = record_time.get(int(marks.record[row]), wait_time)
+        after = np.flatnonzero((ops.stream == marks.stream[row]) & (issue > wait_time))
+        covered = np.flatnonzero((ops.stream == marks.waits_on[row]) & (issue < recorded))
+        if not len(after) or not len(covered):
+            continue
+        first, last = after[np.argmin(issue[after])], covered[np.argmax(ops.end[covered])]
+        if pred[first] < 0 or ops.end[last] > ops.end[pred[first]]:
+            pred[first] = last
+    return pred
+
+
+def _blocked(timeline: Timeline, ops: Ops, issue: Ints) -> tuple[Ints, Ints, Ints]:
+    """For each host call: from when to when it waited for the device, and for which operation."""
+    calls = timeline.calls
+    since, until, on = calls.end.copy(), calls.end.copy(), np.full(len(calls), -1)
+    if not len(ops):
+        return since, until, on
+    # A copy with host memory that blocks waits for itself: sync forms, and pageable ones whose call outlasts the start
+    # of the copy (table 3.1). One call, one copy; of several operations with one call none is told apart.
+    own = np.full(len(calls), -1)
+    own[ops.call[ops.call >= 0]] = np.flatnonzero(ops.call >= 0)
+    host_copy = np.isin(calls.kind, (CallKind.COPY_SYNC, CallKind.COPY_ASYNC)) & (own >= 0)
+    rows = np.flatnonzero(host_copy)
+    mine = own[rows]
+    waits = (calls.end[rows] >= ops.end[mine] - CLOCK_SLACK) & np.isin(
+        ops.kind[mine], (OpKind.H2D, OpKind.D2H, OpKind.H2H)
+    )
+    on[rows[waits]] = mine[waits]
+    # Any other waiting call is over when the last operation it covers is: the one that ended last before it returned.
+    by_end = np.argsort(ops.end, kind="stable")
+    rows = np.flatnonzero(np.isin(calls.kind, WAITING_CALLS) & (on < 0))
+    at = np.searchsorted(ops.end[by_end], calls.end[rows] + CLOCK_SLACK, side="right") - 1
+    candidate = by_end[np.maximum(at, 0)]
+    waits = (at >= 0) & (ops.end[candidate] > calls.start[rows]) & (issue[candidate] <= calls.start[rows])
+    on[rows[waits]] = candidate[waits]
+    rows = np.flatnonzero(on >= 0)
+    since[rows] = calls.start[rows]
+    until[rows] = np.clip(ops.end[on[rows]], calls.start[rows], calls.end[rows])
+    return since, until, on
+
+
+__all__ = ["CLOCK_SLACK", "HOP", "LONG_AGO", "Bools", "Engine", "Ints", "Work", "gather"]
