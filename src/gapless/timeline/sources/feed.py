@@ -1,0 +1,155 @@
+"""Bytes of a file, plain or gzip, in large pieces, with what was damaged on the way."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from queue import Empty, Full, Queue
+from typing import BinaryIO
+
+from isal import isal_zlib
+
+from gapless.model.errors import GaplessError
+from gapless.timeline.sources.losses import Losses
+
+Progress = Callable[[int, int], None]  # bytes of the file read so far, bytes of the file
+
+PIECE = 4 << 20  # bytes given out at a time; smaller ones make the two threads wait for each other
+_READ = 256 << 10
+_AHEAD = 3  # pieces unpacked ahead of the reader
+_THREAD_FROM = 1 << 20  # a smaller file is unpacked before a thread has started
+_GZIP = b"\x1f\x8b"
+
+
+def head(path: Path, size: int) -> bytes:
+    """Give the first bytes of the file's content, unpacked; fewer where the file is short or damaged."""
+    with open_file(path) as file:
+        raw = file.read(size)
+        if not raw.startswith(_GZIP):
+            return raw
+        file.seek(0)
+        got = b""
+        for piece in _unpack(file, size, lambda _: None, Losses()):
+            got += piece
+            if len(got) >= size:
+                break
+        return got[:size]
+
+
+def open_file(path: Path) -> BinaryIO:
+    """Open a file for reading, or say in one sentence why not."""
+    try:
+        return path.open("rb")
+    except FileNotFoundError:
+        raise GaplessError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise GaplessError(f"{path} is a directory: name the timeline file in it") from None
+    except OSError as problem:
+        raise GaplessError(f"{path} cannot be read: {problem.strerror or problem}") from None
+
+
+def pieces(path: Path, progress: Progress | None, losses: Losses) -> Iterator[bytes]:
+    """Give the content in pieces of about 4 MiB, unpacked if it is gzip.
+
+    Sentences about damage (a cut or broken gzip, bytes behind its end) are added to ``losses``; what came before is given.
+    Unpacking runs in a second thread, which the C code lets run beside the reader, and never more than a few pieces ahead.
+    """
+    size = path.stat().st_size
+    done = 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        if progress:
+            progress(done, size)
+
+    with open_file(path) as file:
+        start = file.read(2)
+        file.seek(0)
+        if start != _GZIP:
+            while piece := file.read(PIECE):
+                advance(len(piece))
+                yield piece
+        elif size < _THREAD_FROM:
+            yield from _unpack(file, PIECE, advance, losses)
+        else:
+            yield from _in_thread(lambda counted: _unpack(file, PIECE, counted, losses), advance)
+
+
+def _unpack(file: BinaryIO, piece: int, advance: Callable[[int], None], losses: Losses) -> Iterator[bytes]:
+    """Unpack one gzip member after the other."""
+    member = isal_zlib.decompressobj(wbits=31)
+    packed = b""
+    while True:
+        if member.eof:
+            packed = member.unused_data or file.read(_READ)
+            if not packed.strip(b"\0"):
+                if packed:
+                    advance(len(packed))
+                    continue
+                return
+            if not packed.startswith(_GZIP):
+                losses.add("Left out the bytes behind the end of the gzip data: they are not gzip.")
+                return
+            member = isal_zlib.decompressobj(wbits=31)
+        else:
+            packed = member.unconsumed_tail or file.read(_READ)
+            if not packed:
+                losses.add("The gzip data is cut short: used what comes before the cut.")
+                return
+        before = len(packed)
+        try:
+            out = member.decompress(packed, piece)
+        except isal_zlib.error as problem:
+            losses.add(f"The gzip data is damaged ({problem}): used what comes before the damage.")
+            return
+        advance(before - len(member.unconsumed_tail) - len(member.unused_data))
+        if out:
+            yield out
+
+
+def _in_thread(
+    make: Callable[[Callable[[int], None]], Iterator[bytes]], advance: Callable[[int], None]
+) -> Iterator[bytes]:
+    """Run the generator in a second thread, a few pieces ahead. ``advance`` is called in the caller's thread."""
+    queue: Queue[bytes | BaseException | None] = Queue(_AHEAD)
+    counts: list[int] = []
+    stop = threading.Event()
+
+    def put(item: bytes | BaseException | None) -> None:
+        while not stop.is_set():
+            try:
+                return queue.put(item, timeout=0.1)
+            except Full:
+                continue
+
+    def work() -> None:
+        try:
+            for piece in make(counts.append):
+                put(piece)
+                if stop.is_set():
+                    return
+            put(None)
+        except BaseException as problem:  # handed to the caller's thread
+            put(problem)
+
+    worker = threading.Thread(target=work, name="gapless-unpack", daemon=True)
+    worker.start()
+    try:
+        while True:
+            item = queue.get()
+            while counts:
+                advance(counts.pop())
+            if item is None:
+                return
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        stop.set()
+        while worker.is_alive():
+            try:
+                queue.get_nowait()
+            except Empty:
+                worker.join(0.05)
