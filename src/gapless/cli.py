@@ -156,9 +156,21 @@ def _explained(path: Path, window: _Window, device: int | None, *, quiet: bool =
     from gapless.diagnosis.explain import explain
     from gapless.timeline.sources import load
 
-    with _progress(path, quiet=quiet) as progress:
-        timeline = load(path, progress=progress)
-    return explain(timeline, device=device, **window(timeline, device))
+    try:
+        with _progress(path, quiet=quiet) as progress:
+            timeline = load(path, progress=progress)
+        return explain(timeline, device=device, **window(timeline, device))
+    except GaplessError:
+        raise
+    except OSError as problem:
+        raise GaplessError(f"{path} cannot be read: {problem.strerror or problem}") from None
+    except Exception as fault:
+        if sys.flags.dev_mode:
+            raise
+        raise GaplessError(
+            f"{path}: gapless itself failed on this timeline ({type(fault).__name__}: {fault}).\nPlease report it with "
+            f"what this shows: python -X dev -m gapless explain {path}"
+        ) from fault
 
 
 _Window = Callable[["Timeline", "int | None"], dict[str, Any]]
@@ -184,7 +196,8 @@ def _on_clock(timeline: Timeline, device: int | None, since: int | None, until: 
         return {}
     from gapless.timeline.measure import busiest_device, device_window
 
-    first, _ = device_window(timeline, busiest_device(timeline) if device is None else device)
+    rows = {known.id: row for row, known in enumerate(timeline.devices)}
+    first, _ = device_window(timeline, busiest_device(timeline) if device is None else rows.get(device, -1))
     return {
         "start_ns": None if since is None else first + since,
         "end_ns": None if until is None else first + until,

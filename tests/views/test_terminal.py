@@ -63,8 +63,7 @@ Also
 
 This timeline cannot tell
 • Which events streams wait for.
-• Which memory is pinned.
-→ Record with events.
+• Which memory is pinned. Record with events.
 
 more: gapless explain --cause host-synchronize
 """)
@@ -106,8 +105,7 @@ Also
 
 This timeline cannot tell
 • Which events streams wait for.
-• Which memory is pinned.
-→ Record with events.
+• Which memory is pinned. Record with events.
 
 more: gapless explain --cause host-synchronize
 """)
@@ -151,8 +149,8 @@ Also
 
 This timeline cannot tell
 • Which events streams wait for.
-• Which memory is pinned.
-→ Record with events.
+• Which memory is pinned. Record with
+  events.
 
 more: gapless explain --cause
 host-synchronize
@@ -192,8 +190,7 @@ Also
 
 This timeline cannot tell
 - Which events streams wait for.
-- Which memory is pinned.
--> Record with events.
+- Which memory is pinned. Record with events.
 
 more: gapless explain --cause host-synchronize
 """)
@@ -258,8 +255,7 @@ Also
 
 This timeline cannot tell
 • Which events streams wait for.
-• Which memory is pinned.
-→ Record with events.
+• Which memory is pinned. Record with events.
 
 Damaged, and left out
 • The file is cut short: used what comes before.
@@ -298,14 +294,14 @@ def test_text_of_a_timeline_is_never_interpreted():
         headline=HOSTILE,
         findings=(
             Finding(
-                cause="host-bound", title=HOSTILE, cost_ms=0.5, count=2, evidence=HOSTILE, advice=HOSTILE,
+                cause="host-bound", title=HOSTILE, cost_ms=0.5, count=2, evidence=HOSTILE, advice="Do.",
                 where=(Where(file=HOSTILE, line=3, function=HOSTILE),),
-                repair=Repair(name="x", grade="sure", precondition=HOSTILE),
+                repair=Repair(name="x", grade="sure", precondition="x"),
             ),
         ),
         notes=(HOSTILE,),
         lost=(HOSTILE,),
-        unknown=(Unknown(what="x", text=HOSTILE, remedy=HOSTILE),),
+        unknown=(Unknown(what="x", text=HOSTILE, remedy="Record."),),
         steps=StepTimes(count=1, median_ms=1, p95_ms=1, slowest=HOSTILE, slowest_ms=1),
     )  # fmt: skip
     text = drawn(report, width=120)

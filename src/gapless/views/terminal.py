@@ -288,12 +288,12 @@ class _Page:
             words = self.text(repair.name, "bold")
             words.append_text(self.text(f" ({repair.grade})"))
             if finding.advice:
-                words.append_text(self.text(": ")).append_text(self.foreign(finding.advice))
+                words.append_text(self.text(f": {finding.advice}"))
             yield from self.labelled("do", words)
             if repair.precondition:
-                yield from self.labelled("if", self.foreign(repair.precondition))
+                yield from self.labelled("if", self.text(repair.precondition))
         elif finding.advice:
-            yield from self.labelled("do", self.foreign(finding.advice))
+            yield from self.labelled("do", self.text(finding.advice))
         if finding.wall_ms is not None:
             change = f"{wording.duration(finding.wall_ms)} instead of {wording.duration(wall_ms)}"
             yield from self.labelled("then", self.text(change))
@@ -327,16 +327,23 @@ class _Page:
                 yield self.line(heading, "bold")
             yield from self.bullet(sentence)
 
-    def bullet(self, sentence: str) -> Iterator[Text]:
-        """Give one sentence with a dot before it."""
-        yield from self.prose(self.foreign(sentence), label="-" if self.ascii_only else "•", style="dim", indent=2)
+    def bullet(self, sentence: str, more: str = "") -> Iterator[Text]:
+        """Give one sentence with a dot before it, and more behind it in another look."""
+        words = self.foreign(sentence)
+        if more:
+            words.append(" ").append_text(self.text(more, "dim"))
+        yield from self.prose(words, label="-" if self.ascii_only else "•", style="dim", indent=2)
 
     def unknown(self, unknown: Sequence[Unknown]) -> Iterator[Text]:
         """Say what the source cannot tell, and once for each way to record better."""
-        yield from self.bullets("This timeline cannot tell", (gap.text for gap in unknown))
-        for remedy in dict.fromkeys(gap.remedy for gap in unknown if gap.remedy):
-            arrow = self.text("→").plain
-            yield from self.prose(self.foreign(remedy), label=arrow, style="dim", indent=len(arrow) + 1)
+        if unknown:
+            yield Text()
+            yield self.line("This timeline cannot tell", "bold")
+        for remedy in dict.fromkeys(gap.remedy for gap in unknown):
+            *others, last = (gap.text for gap in unknown if gap.remedy == remedy)
+            for text in others:
+                yield from self.bullet(text)
+            yield from self.bullet(last, remedy)
 
 
 def _figures(report: Report, lanes: Lanes) -> dict[Engine | None, tuple[str, ...]]:
@@ -348,7 +355,7 @@ def _figures(report: Report, lanes: Lanes) -> dict[Engine | None, tuple[str, ...
         rows[engine] = (
             wording.percent(use.busy) if use else "",
             wording.size(use.bytes) if use and moved else "",
-            f"{wording.figure(use.gb_per_s)} GB/s" if use and moved else "",
+            f"{wording.size(use.gb_per_s * 1e9)}/s" if use and moved else "",
         )
     return rows
 

@@ -68,12 +68,12 @@ def duration(ms: float) -> str:
     return f"{figure(ms)} ms" if size >= 0.9995 or size == 0 else f"{figure(ms * 1e3)} µs"
 
 
-def size(count: int) -> str:
+def size(count: float) -> str:
     """Give a number of bytes in decimal units, as rates are."""
     for power, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if count >= 0.9995 * power:
             return f"{figure(count / power)} {unit}"
-    return f"{count} B"
+    return f"{count:.0f} B"
 
 
 def percent(fraction: float) -> str:
