@@ -21,6 +21,7 @@ from .work import Bools, Ints, Work
 
 SMALL = 64 * 1024  # bytes up to which a copy costs its latency rather than its bytes
 BOUND = 0.7  # share of the window from which the binding engine's own work is the verdict
+FULL = 0.9  # share from which there is nothing left to win
 READ_BACK = 1024  # bytes up to which a download is a value that the host asks for, such as .item()
 
 COPY_CALLS = (CallKind.COPY_SYNC, CallKind.COPY_ASYNC)
@@ -140,6 +141,12 @@ class Case:
     def engine_words(self) -> str:
         """The binding engine's work in words."""
         return ENGINE_WORDS[self.blame.engine]
+
+    @property
+    def fill_words(self) -> str:
+        """How much of the window the binding engine's work takes, in words."""
+        full = self.blame.busy + self.blame.turnaround >= FULL * self.wall
+        return "fill the time" if full else "take most of the time"
 
     @property
     def turnaround_words(self) -> str:

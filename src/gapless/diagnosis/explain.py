@@ -24,12 +24,14 @@ from gapless.timeline.timeline import Device, Timeline, Unknown
 from .blame import Reason, blame
 from .case import Case, ms, plural
 from .causes import CAUSES
+from .host import first_uses
 from .rates import needed, pinned_rates
 from .report import EngineUse, Finding, Report, StepTimes
 from .streams import infer_kinds
 from .work import Work, gather
 
-LEAST = 0.01  # of the window: a cause that costs less is not worth a word
+LEAST = 0.01  # of the window: what costs less and happened once is not worth a word
+WARM_UP = 0.1  # of the window: a start this long distorts the whole
 PAYS = 0.10  # a gain below this leaves the verdict standing first
 ENGINES = {"h2d": Engine.H2D, "sm": Engine.SM, "d2h": Engine.D2H}
 
@@ -92,11 +94,9 @@ def _findings(case: Case) -> list[Finding]:
     for cause in CAUSES.values():
         claimed = cause.claims(case)
         mine = np.zeros(len(free), bool) if claimed is None else claimed & free
-        if claimed is not None and not mine.any():
-            continue
         free &= ~mine
         finding = cause.finding(case, case.waits.take(mine))
-        if finding is not None and (finding.verdict or finding.cost_ms * 1e6 >= LEAST * case.wall):
+        if finding is not None and (finding.verdict or finding.count > 1 or finding.cost_ms * 1e6 >= LEAST * case.wall):
             found.append(finding)
     return found
 
@@ -154,13 +154,22 @@ def _notes(case: Case, findings: tuple[Finding, ...], *, whole: bool) -> tuple[s
 
 def _warm_up(case: Case) -> str:
     """Name a start that distorts the whole: a long idle stretch with next to no work before it."""
-    ops = case.work.ops
+    ops, calls = case.work.ops, case.work.calls
+    first = first_uses(case.work)
+    first = first[(calls.start[first] < case.work.end) & (calls.end[first] > case.work.start)]
+    spent = int((calls.end - calls.start)[first].sum())
+    if spent > WARM_UP * case.wall:
+        offset = int(calls.end[first].max()) - case.work.start
+        return (
+            f"Of the first {ms(offset)}, {ms(spent)} are first uses (loading kernels, setting up libraries). Look at "
+            f"what comes after with --from {offset / 1e6:.6g}ms."
+        )
     busy = union(ops.start, ops.end)
     gaps = complement(busy, case.work.start, case.work.end)
     lengths = gaps[:, 1] - gaps[:, 0]
     done = np.concatenate(([0], np.cumsum(busy[:, 1] - busy[:, 0])))
     before = done[np.searchsorted(busy[:, 1], gaps[:, 0], side="right")]
-    early = np.flatnonzero((lengths > 0.1 * case.wall) & (before <= 0.05 * total(busy)))
+    early = np.flatnonzero((lengths > WARM_UP * case.wall) & (before <= 0.05 * total(busy)))
     if not len(early):
         return ""
     end = int(gaps[early[-1], 1])
@@ -178,7 +187,11 @@ def _unknown(case: Case) -> tuple[Unknown, ...]:
         if ids:
             words.append(f"{plural(len(ids), 'stream')} ({_listed(ids)}) inferred to be {name}")
     found: list[Unknown] = []
+    used = case.streams_of(np.arange(len(case.work.ops)))
+    told = all(case.work.timeline.streams[row].kind is StreamKind.LEGACY for row in used)
     for unknown in case.work.timeline.unknown:
+        if unknown.what == "stream-kinds" and told:
+            continue  # one default stream: there is nothing to tell apart
         if unknown.what == "stream-kinds" and words:
             unknown = replace(unknown, text=f"{unknown.text} By the fencing seen: {' and '.join(words)}.")
         found.append(unknown)

@@ -33,6 +33,8 @@ from ..blame import Reason, Waits
 from ..case import ALLOCATION_CALLS, Bools, Case, ms, plural
 from ..report import Finding, Repair
 
+FEW = 2  # one allocation is no loop
+
 
 def claims(case: Case) -> Bools:
     """Waits behind a host that is blocked in a free or busy in an allocation."""
@@ -44,6 +46,8 @@ def finding(case: Case, waits: Waits) -> Finding | None:
     calls = case.work.calls
     inside = (calls.start < case.work.end) & (calls.end > case.work.start)
     rows = np.flatnonzero(np.isin(calls.kind, ALLOCATION_CALLS) & inside)
+    if not len(waits) and len(rows) < FEW:
+        return None
     cost = int(waits.cost.sum())
     blocked = int(waits.cost[waits.reason == Reason.BLOCKED].sum())
     counts = [f"{count:,} {name}" for name, count in case.count_by_api(rows)]
@@ -57,7 +61,7 @@ def finding(case: Case, waits: Waits) -> Finding | None:
         title=f"{plural(len(rows), 'allocation call')} between the launches",
         cost_ms=cost / 1e6,
         count=len(rows),
-        evidence=f"{', '.join(counts)}: {' and '.join(parts)}.",
+        evidence=f"{', '.join(counts)}: {' and '.join(parts) or 'here they cost the device nothing'}.",
         advice="Allocate before the loop and reuse, or take a stream-ordered pool (cudaMallocAsync with a "
         "release threshold).",
         where=case.where(rows),

@@ -42,7 +42,7 @@ def finding(case: Case, waits: Waits) -> Finding | None:
     use = case.measures.engines[engine]
     return Finding(
         cause="copy-bound",
-        title=f"The {name} copies fill the time: the link is the limit",
+        title=f"The {name} copies {case.fill_words}: the link is the limit",
         cost_ms=use.busy_ns / 1e6,
         count=use.ops,
         evidence=f"{name} copies run for {ms(use.busy_ns)} of {ms(case.wall)} ({case.busy(engine):.0%}), "

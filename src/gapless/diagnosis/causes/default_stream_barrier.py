@@ -46,6 +46,8 @@ def claims(case: Case) -> Bools:
 
 def finding(case: Case, waits: Waits) -> Finding | None:
     """Say which default-stream operations fenced which streams."""
+    if not len(waits):
+        return None
     work = case.work
     culprits = _culprits(case, waits)
     if not len(culprits):
@@ -79,9 +81,11 @@ def finding(case: Case, waits: Waits) -> Finding | None:
 
 
 def _culprits(case: Case, waits: Waits) -> Ints:
-    """The default-stream operations in these waits: those that waited and those that were waited for."""
-    legacy = np.array([s.kind is StreamKind.LEGACY for s in case.work.timeline.streams])
-    seen = np.unique(np.concatenate((waits.op, waits.by[waits.by >= 0])))
-    preds = case.work.fence_pred[seen]
-    seen = np.unique(np.concatenate((seen, preds[preds >= 0])))
-    return seen[legacy[case.work.ops.stream[seen]]]
+    """Give the default-stream operations behind these waits, and all others that the fence held."""
+    work = case.work
+    legacy = np.array([s.kind is StreamKind.LEGACY for s in work.timeline.streams])[work.ops.stream]
+    seen = np.concatenate((waits.op, waits.by[waits.by >= 0]))
+    preds = work.fence_pred[seen]
+    held = np.flatnonzero(legacy & (work.fence_pred >= 0) & (work.fence_ready >= work.stream_ready))
+    seen = np.unique(np.concatenate((seen, preds[preds >= 0], held)))
+    return seen[legacy[seen]]

@@ -39,6 +39,8 @@ def claims(case: Case) -> Bools:
 
 def finding(case: Case, waits: Waits) -> Finding | None:
     """Say which calls took how long."""
+    if not len(waits):
+        return None
     calls = case.work.calls
     rows = first_uses(case.work)
     rows = rows[(calls.start[rows] < case.work.end) & (calls.end[rows] > case.work.start)]

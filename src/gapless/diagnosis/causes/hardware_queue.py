@@ -50,6 +50,8 @@ def claims(case: Case) -> Bools:
 
 def finding(case: Case, waits: Waits) -> Finding | None:
     """Say how many streams compete, and how long ready work waited."""
+    if not len(waits):
+        return None
     cost = int(waits.cost.sum())
     streams = len(np.unique(case.work.ops.stream))
     return Finding(
@@ -60,8 +62,7 @@ def finding(case: Case, waits: Waits) -> Finding | None:
         evidence=f"{plural(case.count(waits.op), 'operation')} started {ms(cost)} after all that the timeline "
         "shows had let "
         f"them. With {streams} streams in use, sharing a queue with a stalled stream is the likely reason; an "
-        "event wait "
-        "that the timeline does not show would look the same.",
+        "event wait that the timeline does not show would look the same.",
         advice="Use fewer streams, or set CUDA_DEVICE_MAX_CONNECTIONS=32 before the program starts.",
         where=case.where(case.issuers(waits.op)),
         repair=Repair(name="connections=32", grade="needs care", precondition="no code relies on launch order"),

@@ -35,6 +35,8 @@ def claims(case: Case) -> Bools:
 
 def finding(case: Case, waits: Waits) -> Finding | None:
     """Say how long, how often, and what the host was at."""
+    if not len(waits):
+        return None
     cost = int(waits.cost.sum())
     count = case.count(waits.op)
     return Finding(

@@ -34,8 +34,10 @@ import numpy as np
 from gapless.model.kinds import OpKind
 
 from ..blame import Waits
-from ..case import COPY_CALLS, SYNC_CALLS, Bools, Case, ms, plural
+from ..case import COPY_CALLS, SYNC_CALLS, Bools, Case, Ints, ms, plural
 from ..report import Finding, Repair
+
+FEW = 2  # one synchronise in the middle of a program is no loop
 
 
 def claims(case: Case) -> Bools:
@@ -45,25 +47,39 @@ def claims(case: Case) -> Bools:
 
 def finding(case: Case, waits: Waits) -> Finding | None:
     """Say which calls kept the host, how often, and what stood still meanwhile."""
-    calls = case.distinct(waits.call)
+    calls = _in_loop(case)
+    if not len(waits) and len(calls) < FEW:
+        return None
+    calls = np.union1d(calls, case.distinct(waits.call))
     cost = int(waits.cost.sum())
     fetched = np.count_nonzero(case.work.ops.kind[waits.by[waits.by >= 0]] == OpKind.D2H)
     value = fetched > len(waits) / 2
     purpose = " for values fetched from the device" if value else ""
+    effect = f"the {case.engine_words} then wait {ms(cost / len(calls))} each time, {ms(cost)} in all"
+    if not cost:
+        effect = "here that costs the device nothing, for it waits for other reasons or has work in hand"
+    where = waits.call if len(waits) else calls
     return Finding(
         cause="host-synchronize",
         title=f"The host waits for the device {plural(len(calls), 'time')} in the loop",
         cost_ms=cost / 1e6,
         count=len(calls),
-        evidence=f"In {case.api_names(calls)}{purpose} the host issues nothing; the "
-        f"{case.engine_words} then wait {ms(cost / max(len(calls), 1))} each time, {ms(cost)} in all.",
+        evidence=f"In {case.api_names(calls)}{purpose} the host issues nothing; {effect}.",
         advice="Fetch values later or less often (every n steps, or non_blocking and read one step late)."
         if value
-        else "Order the streams with events and wait once at the end; where the host needs a result, wait for its event.",
-        where=case.where(calls),
+        else "Order streams with events and wait once, at the end; where the host needs a result, wait on its event.",
+        where=case.where(where),
         repair=Repair(name="no-sync", grade="needs care",
                       precondition="nothing that the host reads or overwrites relies on the wait; where it does, "
                       "an event "
                       "takes its place"),
         spans=case.spans(waits),
     )  # fmt: skip
+
+
+def _in_loop(case: Case) -> Ints:
+    """Give the synchronise calls that waited for the device and after which more work was issued."""
+    work = case.work
+    last = int(work.issue.max())
+    waited = (work.blocked_on >= 0) & (work.calls.end <= last) & (work.calls.end > work.start)
+    return np.flatnonzero(waited & np.isin(work.calls.kind, SYNC_CALLS))

@@ -41,7 +41,7 @@ def finding(case: Case, waits: Waits) -> Finding | None:
     use = case.measures.engines[Engine.SM]
     return Finding(
         cause="kernel-bound",
-        title="The kernels fill the time: nothing is left to overlap",
+        title=f"The kernels {case.fill_words}",
         cost_ms=use.busy_ns / 1e6,
         count=use.ops,
         evidence=f"{plural(use.ops, 'kernel')} and memsets run for {ms(use.busy_ns)} of {ms(case.wall)} "

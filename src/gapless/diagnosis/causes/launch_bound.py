@@ -41,6 +41,8 @@ def claims(case: Case) -> Bools:
 
 def finding(case: Case, waits: Waits) -> Finding | None:
     """Say how long operations are beside the time that the host takes to issue one."""
+    if not len(waits):
+        return None
     work = case.work
     late = case.distinct(waits.op)
     cost = int(waits.cost.sum())

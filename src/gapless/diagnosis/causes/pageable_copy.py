@@ -36,7 +36,7 @@ import numpy as np
 from gapless.model.kinds import OpKind
 
 from ..blame import Reason, Waits
-from ..case import Bools, Case, directions, ms, plural, size
+from ..case import READ_BACK, Bools, Case, directions, ms, plural, size
 from ..report import Finding, Repair
 
 
@@ -49,17 +49,21 @@ def finding(case: Case, waits: Waits) -> Finding | None:
     """Say how slow the copies are beside pinned ones, and how long the host stood in them."""
     work = case.work
     ops = work.ops
-    copies = np.flatnonzero(work.pageable() & (ops.end > work.start))
+    copies = np.flatnonzero(work.pageable())
+    if not len(waits):  # a value of a few bytes is not worth pinning
+        copies = copies[ops.bytes[copies] > READ_BACK]
     if not len(copies):
         return None
     cost = int(waits.cost.sum())
-    blocked = int(waits.cost[waits.reason != Reason.SLOW_COPY].sum())
+    blocking = waits.reason != Reason.SLOW_COPY
+    blocked = int(waits.cost[blocking].sum())
     slow = cost - blocked
     which = directions(ops.kind[copies])
     moved = int(np.maximum(ops.bytes[copies], 0).sum())
     lasted = int((ops.end - ops.start)[copies].sum())
     rate = case.rates[OpKind(int(ops.kind[copies[0]]))]
-    parts = []
+    apis = case.api_names(np.union1d(case.issuers(copies), case.distinct(waits.call[blocking])))
+    parts: list[str] = []
     if slow:
         parts.append(f"they run at {moved / max(lasted, 1):.3g} GB/s where pinned ones reach {rate}: {ms(slow)}")
     if blocked:
@@ -69,8 +73,10 @@ def finding(case: Case, waits: Waits) -> Finding | None:
         title=f"{plural(len(copies), f'{which} copy', f'{which} copies')} of pageable memory",
         cost_ms=cost / 1e6,
         count=len(copies),
-        evidence=f"{plural(len(copies), 'copy', 'copies')} ({which.replace(' and ', ', ')}) of {size(moved)} in all "
-        f"{'uses' if len(copies) == 1 else 'use'} pageable host memory; {', and '.join(parts)}.",
+        evidence=f"{plural(len(copies), 'copy', 'copies')} by {apis} ({which.replace(' and ', ', ')}) of "
+        f"{size(moved)} in all "
+        f"{'uses' if len(copies) == 1 else 'use'} pageable host memory; "
+        f"{', and '.join(parts) or 'here that costs the device nothing'}.",
         advice="Pin the host buffers once, reuse them, and copy with non_blocking=True (cudaMemcpyAsync) in a "
         "stream of "
         "their own.",

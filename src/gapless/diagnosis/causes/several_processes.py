@@ -53,8 +53,7 @@ def finding(case: Case, waits: Waits) -> Finding | None:
         cost_ms=rest / 1e6,
         count=len(shares),
         evidence=f"Processes {', '.join(str(pid) for pid in sorted(shares))} issue work to one device. Without "
-        "MPS their "
-        "kernels never run at the same time, whatever streams they use.",
+        "MPS their kernels never run at the same time, whatever streams they use.",
         advice="Start the Multi-Process Service (MPS), or use one process with several streams. Streams do not "
         "work between "
         "processes.",

@@ -43,6 +43,8 @@ def claims(case: Case) -> Bools:
 
 def finding(case: Case, waits: Waits) -> Finding | None:
     """Say what takes turns, and what the longest phase alone would take."""
+    if not len(waits):
+        return None
     stream = case.work.timeline.streams[chunk_streams(case, waits)[0]]
     name = "the default stream" if stream.kind is StreamKind.LEGACY else f"stream {stream.id}"
     cost = int(waits.cost.sum())
@@ -52,8 +54,7 @@ def finding(case: Case, waits: Waits) -> Finding | None:
         cost_ms=cost / 1e6,
         count=case.count(waits.op),
         evidence=f"{phases(case)}, one after another in {name}: {ms(cost)} in which an operation waits for one "
-        "whose result "
-        "it does not need.",
+        "whose result it does not need.",
         advice="Deal the chunks to 3 or 4 streams, each with its own pinned buffers; pass the stream to every call.",
         where=case.where(case.issuers(waits.op)),
         repair=Repair(name="streams=4", grade="likely",

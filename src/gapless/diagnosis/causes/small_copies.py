@@ -45,6 +45,8 @@ def claims(case: Case) -> Bools:
 
 def finding(case: Case, waits: Waits) -> Finding | None:
     """Say how many, how small, and what each costs."""
+    if not len(waits):
+        return None
     ops = case.work.ops
     copies = np.flatnonzero(case.small_copies)
     moved = int(ops.bytes[copies].sum())

@@ -39,6 +39,8 @@ def claims(case: Case) -> Bools:
 
 def finding(case: Case, waits: Waits) -> Finding | None:
     """Say how long the host stood in synchronous copies."""
+    if not len(waits):
+        return None
     calls = case.distinct(waits.call)
     apis = case.api_names(calls)
     cost = int(waits.cost.sum())

@@ -40,6 +40,8 @@ def claims(case: Case) -> Bools:
 
 def finding(case: Case, waits: Waits) -> Finding | None:
     """Say how many streams there are and how long new chunks waited for a free one."""
+    if not len(waits):
+        return None
     streams = chunk_streams(case, waits)
     cost = int(waits.cost.sum())
     better = max(4, len(streams) + 1)
