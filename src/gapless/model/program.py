@@ -324,9 +324,13 @@ class Program:
         self._device[self._thread] = device
         return self.call(CallKind.DEVICE, label=label, cost=cost)
 
-    def call(self, kind: CallKind, *, label: str = "", cost: Time | None = None, flags: int = 0) -> int:
-        """Make any other call, of which only class and cost matter (``MODULE``, ``STREAM_CREATE``, ``OTHER`` ...)."""
-        return self._add(kind, flags=flags, label=label, cost=_time(cost))
+    def call(self, kind: CallKind, *, stream: Stream | None = None, label: str = "", cost: Time | None = None,
+             flags: int = 0) -> int:  # fmt: skip
+        """Make any other call, of which only class and cost matter (``MODULE``, ``STREAM_CREATE``, ``OTHER`` ...).
+
+        *stream* is the one it is about, if any.
+        """
+        return self._add(kind, stream=stream.row if stream else -1, flags=flags, label=label, cost=_time(cost))
 
     # -------------------------------------------------------------------------------------- the tables in bulk
 
