@@ -85,6 +85,13 @@ def test_a_span_longer_than_some_operations_is_shown_whole(long):
     assert right > around[1]
 
 
+def test_the_span_enlarged_is_one_of_those_that_cost_most():
+    many_short = [(i * 100, i * 100 + 1) for i in range(50)]
+    few_long = [(6000, 6400), (7000, 7401), (8000, 8402)]
+    assert ln._typical(spans(*many_short, *few_long)) == (8000, 8402)
+    assert ln._typical(spans(*many_short)) == many_short[25]
+
+
 def test_a_fault_is_marked_before_a_verdict_that_stands_above_it(long):
     verdict = replace(long.findings[1], spans=spans((0, 5)))
     report = replace(long, findings=(verdict, long.findings[0]))

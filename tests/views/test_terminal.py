@@ -264,6 +264,34 @@ more: gapless explain --cause host-synchronize
 """)
 
 
+def test_what_costs_next_to_nothing_is_told_in_a_line(short):
+    first, verdict = short.findings
+    small = replace(first, title="A small cost", count=1, cost_ms=0.01)
+    none = replace(first, title="No cost at all", count=1, cost_ms=0.0)
+    repaired = replace(small, title="A small cost with a known gain", wall_ms=11.0, speedup=1.16)
+    text = to_text(replace(short, findings=(first, small, none, repaired, verdict)), width=80)
+    assert lines(text[text.index("2   A small") : text.index("Also")]) == snapshot("""\
+
+2   A small cost                                         costs 10.0 µs (< 0.1 %)
+3   No cost at all                                                 costs nothing
+
+4   A small cost with a known gain                                  1.16× faster
+    After each of 4 chunks the host waits in cudaDeviceSynchronize and launches
+    late.
+    at   loop.cu:41 main ×3
+         loop.cu:60 main
+    do   no-sync (likely): Wait for an event where the result is read.
+    if   nothing on the host reads the result
+    then 11.0 ms instead of 12.8 ms
+
+◆   The link carries all it can                            binds 1.00 ms (7.8 %)
+    Both ways run at 50 GB/s.
+    do   Move fewer bytes.
+""")
+    alone = to_text(replace(short, findings=(none,)), width=80)
+    assert none.evidence.split()[0] in alone
+
+
 def test_a_report_about_nothing():
     report = Report(
         source="empty.json",

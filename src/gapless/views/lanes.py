@@ -78,9 +78,11 @@ def _close_up(
 
 
 def _typical(spans: Intervals) -> tuple[int, int]:
-    """Give a span of about the median length from the middle of the run, where warming up is over."""
+    """Give a span from the middle of the run, of a length that half of the spans' whole time is spent in or above."""
     lengths = spans[:, 1] - spans[:, 0]
-    usual = np.flatnonzero(lengths >= np.median(lengths))
+    by_length = np.sort(lengths)[::-1]
+    least = by_length[np.searchsorted(np.cumsum(by_length), by_length.sum() / 2)]
+    usual = np.flatnonzero(lengths >= least)
     chosen = spans[usual[len(usual) // 2]]
     return int(chosen[0]), int(chosen[1])
 

@@ -23,6 +23,7 @@ from gapless.views.lanes import LABELS, Lanes, axis, cells, lanes_of, marks
 PROSE = 100  # columns of running text at most: longer lines are hard to read
 WIDEST_LANE = 160
 NARROWEST_LANE = 24  # with figures beside it; below that the figures give way
+NEGLIGIBLE = 0.005  # of the window: a fault that costs less is told in one line
 NARROWEST_NAME = 28  # likewise for a timeline's name in the summary
 
 _GUTTER = 4  # columns left of a lane and of running text
@@ -49,9 +50,7 @@ def draw(report: Report, console: Console, options: ConsoleOptions) -> Iterator[
         yield Text()
         yield from page.whole(report, lanes)
         yield from page.close_up(lanes)
-    for number, finding in enumerate(report.findings, 1):
-        yield Text()
-        yield from page.finding(number, finding, report.wall_ms)
+    yield from page.findings(report)
     yield from page.predictions(report)
     yield from page.bullets("Also", report.notes)
     yield from page.unknown(report.unknown)
@@ -250,14 +249,28 @@ class _Page:
         line.rstrip()
         return line
 
-    def finding(self, number: int, finding: Finding, wall_ms: float) -> Iterator[Text]:
-        """Say one cause: what, how much, the evidence, where, and what to do."""
-        style = _VERDICT if finding.verdict else _FAULT
+    def findings(self, report: Report) -> Iterator[Text]:
+        """Say every cause, the negligible ones in a line each."""
+        brief = False
+        for number, finding in enumerate(report.findings, 1):
+            was_brief, brief = brief, number > 1 and _negligible(finding, report.wall_ms)
+            if not (brief and was_brief):
+                yield Text()
+            yield from self.title(number, finding, report.wall_ms, brief=brief)
+            if not brief:
+                yield from self.prose(self.foreign(finding.evidence))
+                yield from self.places(finding.where)
+                yield from self.cure(finding, report.wall_ms)
+
+    def title(self, number: int, finding: Finding, wall_ms: float, *, brief: bool) -> Iterator[Text]:
+        """Say what a cause is and what it costs or its repair gains."""
+        style = _VERDICT if finding.verdict else "" if brief else _FAULT
         mark = ("*" if self.ascii_only else "◆") if finding.verdict else str(number)
         worth = _worth(finding, wall_ms)
-        title = self.foreign(finding.title, "bold")
-        if finding.count > 1 and not finding.verdict and not re.search(rf"\b{finding.count}\b", finding.title):
-            title.append_text(self.text(f" ×{finding.count}", "dim"))
+        title = self.foreign(finding.title, "" if brief else "bold")
+        said = re.search(rf"\b({finding.count}|{finding.count:,})\b", finding.title)
+        if finding.count > 1 and not finding.verdict and not said:
+            title.append_text(self.text(f" ×{finding.count:,}", "dim"))
         room = min(self.width, PROSE + _GUTTER)
         beside = room - _GUTTER - len(worth) - 2
         worth = self.text(worth, _GAIN if finding.speedup else style)
@@ -268,14 +281,11 @@ class _Page:
             yield line
         if worth and beside < 24:
             yield from self.prose(worth)
-        yield from self.prose(self.foreign(finding.evidence))
-        yield from self.places(finding.where)
-        yield from self.cure(finding, wall_ms)
 
     def places(self, where: Sequence[Where]) -> Iterator[Text]:
         """Say where in the source it comes from."""
         for i, place in enumerate(where):
-            count = f" ×{place.count}" if place.count > 1 else ""
+            count = f" ×{place.count:,}" if place.count > 1 else ""
             room = self.width - _GUTTER - _LABEL - len(count)
             name = wording.shorten(wording.visible(str(place)), room)
             label = "at" if i == 0 else ""
@@ -360,12 +370,16 @@ def _figures(report: Report, lanes: Lanes) -> dict[Engine | None, tuple[str, ...
     return rows
 
 
+def _negligible(finding: Finding, wall_ms: float) -> bool:
+    return not finding.verdict and not finding.speedup and finding.cost_ms < NEGLIGIBLE * wall_ms
+
+
 def _worth(finding: Finding, wall_ms: float) -> str:
     """Say what the finding's repair gains, else what the finding costs."""
     if finding.speedup:
         return _gain(finding.speedup, finding.low, finding.high)
     if not finding.cost_ms:
-        return ""
+        return "" if finding.verdict else "costs nothing"
     share = f" ({wording.percent(finding.cost_ms / wall_ms)})" if wall_ms else ""
     return f"{'binds' if finding.verdict else 'costs'} {wording.duration(finding.cost_ms)}{share}"
 
