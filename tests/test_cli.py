@@ -331,6 +331,14 @@ def test_a_full_disk_is_told_once(trace, arguments):
     assert done.stderr == "gapless: the output: No space left on device\n"
 
 
+def test_no_output_at_all(trace):
+    shell = f'"{sys.executable}" -m gapless explain "{trace}"'
+    done = subprocess.run(f"{shell} >&-", shell=True, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (2, "gapless: Standard output is closed: there is nowhere to print to.\n")
+    done = subprocess.run(f"{shell}.none 2>&-", shell=True, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+
+
 def test_json_loads_no_rich(trace):
     done = command("explain", "--json", trace, env={"PYTHONPROFILEIMPORTTIME": "1"})
     assert done.returncode == 0

@@ -74,6 +74,8 @@ COMMANDS: tuple[Callable[..., int], ...] = (explain,)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and give its exit status. *arguments* are those of the process where none are given."""
     try:
+        if sys.stdout is None:
+            raise GaplessError("Standard output is closed: there is nowhere to print to.")
         status = _run(sys.argv[1:] if arguments is None else list(arguments))
         sys.stdout.flush()
     except GaplessError as problem:
@@ -254,7 +256,7 @@ def _print_cause(slug: str) -> int:
 @contextmanager
 def _progress(path: Path, *, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
     """Give what shows a long read on standard error, where that is a terminal, and leaves nothing behind."""
-    if quiet or not sys.stderr.isatty():
+    if quiet or sys.stderr is None or not sys.stderr.isatty():
         yield None
         return
     from time import monotonic
@@ -315,6 +317,8 @@ def _complain(message: str) -> None:
     from gapless.views.wording import visible
 
     lines = [visible(line) for line in message.split("\n")]
+    if sys.stderr is None:
+        return
     try:
         print("gapless: " + "\n         ".join(lines), file=sys.stderr)
     except (OSError, ValueError):  # nowhere to say it; the exit status still does
