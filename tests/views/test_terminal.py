@@ -376,7 +376,7 @@ def test_print_shows_the_report_once_registered(short, monkeypatch):
 
 
 def test_summaries(short, long):
-    healthy = replace(short, source="a/healthy.json", findings=(short.findings[1],))
+    healthy = replace(short, source="a/healthy.json", findings=short.findings[::-1])
     nothing = Report(source="n.json", device="", wall_ms=0.0, engines={}, overlapped=0.0, headline="")
     on = console(width=100)
     with on.capture() as capture:

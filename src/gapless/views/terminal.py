@@ -67,20 +67,22 @@ class Summary:
     source: str
     wall_ms: float
     busy: dict[str, float]
-    cause: str  # of the first fault, else of the first verdict, else empty
+    cause: str  # of the first finding; empty where there is none
+    verdict: bool  # the first finding is no fault
     share: float  # of the window that the first fault costs; 0 where there is none
 
 
 def summarise(report: Report) -> Summary:
     """Say in short what a report says, without holding its timeline."""
-    faults = [finding for finding in report.findings if not finding.verdict]
-    first = next(iter(faults or report.findings), None)
+    first = next(iter(report.findings), None)
+    fault = next((finding for finding in report.findings if not finding.verdict), None)
     return Summary(
         source=report.source,
         wall_ms=report.wall_ms,
         busy={name: use.busy for name, use in report.engines.items()},
         cause=first.cause if first else "",
-        share=faults[0].cost_ms / report.wall_ms if faults and report.wall_ms else 0.0,
+        verdict=first is not None and first.verdict,
+        share=fault.cost_ms / report.wall_ms if fault and report.wall_ms else 0.0,
     )
 
 
@@ -92,7 +94,7 @@ def draw_summaries(summaries: Sequence[Summary], console: Console) -> Iterator[T
     table = [("time", *(name.upper() for name in engines), "first cause")]
     for row in summaries:
         busy = (wording.percent(row.busy[name]) if name in row.busy else "" for name in engines)
-        share = f" {wording.percent(row.share)}" if row.share else ""
+        share = "" if row.verdict or not row.cause else f" {wording.percent(row.share)}"
         table.append((wording.duration(row.wall_ms), *busy, row.cause + share))
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     longest = max(map(len, names))
