@@ -220,8 +220,7 @@ def test_everything_that_a_report_can_say(short):
 loop.json.gz  NVIDIA H200, 12.8 ms
 
 Each engine works a third of the time and none while another does.
-4 steps: median 3.25 ms, 19 of 20 within 3.30 ms, slowest ProfilerStep#2 3.31
-ms.
+4 steps: median 3.25 ms, slowest ProfilerStep#2 3.31 ms.
 
                                                          busy   moved       rate
 H2D ████         ████         ████         ████          31 %  200 MB  50.0 GB/s
@@ -290,6 +289,19 @@ def test_what_costs_next_to_nothing_is_told_in_a_line(short):
 """)
     alone = to_text(replace(short, findings=(none,)), width=80)
     assert none.evidence.split()[0] in alone
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [
+        (1, "One step: epoch 8.00 ms."),
+        (19, "19 steps: median 3.00 ms, slowest epoch 8.00 ms."),
+        (2000, "2,000 steps: median 3.00 ms, 19 of 20 within 4.00 ms, slowest epoch 8.00 ms."),
+    ],
+)
+def test_steps(short, count, words):
+    steps = StepTimes(count=count, median_ms=3, p95_ms=4, slowest="epoch", slowest_ms=8)
+    assert to_text(replace(short, steps=steps), width=120).splitlines()[3] == words
 
 
 def test_a_report_about_nothing():

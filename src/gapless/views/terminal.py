@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
-from gapless.diagnosis.report import Finding, Prediction, Report, Where
+from gapless.diagnosis.report import Finding, Prediction, Report, StepTimes, Where
 from gapless.model.kinds import Engine
 from gapless.timeline.timeline import Unknown
 from gapless.views import wording
@@ -187,14 +187,7 @@ class _Page:
             yield Text()
             yield from self.prose(self.foreign(report.headline, "bold"), indent=0)
         if report.steps:
-            steps = report.steps
-            yield from self.prose(
-                self.foreign(
-                    f"{steps.count} steps: median {wording.duration(steps.median_ms)}, 19 of 20 within "
-                    f"{wording.duration(steps.p95_ms)}, slowest {steps.slowest} {wording.duration(steps.slowest_ms)}."
-                ),
-                indent=0,
-            )
+            yield from self.prose(self.foreign(_steps(report.steps)), indent=0)
 
     def whole(self, report: Report, lanes: Lanes) -> Iterator[Text]:
         """Draw the engines over the whole window, with their figures."""
@@ -356,6 +349,15 @@ class _Page:
             for text in others:
                 yield from self.bullet(text)
             yield from self.bullet(last, remedy)
+
+
+def _steps(steps: StepTimes) -> str:
+    """Say how long the program's own steps take."""
+    slowest = f"{steps.slowest} {wording.duration(steps.slowest_ms)}"
+    if steps.count == 1:
+        return f"One step: {slowest}."
+    most = f", 19 of 20 within {wording.duration(steps.p95_ms)}" if steps.count >= 20 else ""
+    return f"{steps.count:,} steps: median {wording.duration(steps.median_ms)}{most}, slowest {slowest}."
 
 
 def _figures(report: Report, lanes: Lanes) -> dict[Engine | None, tuple[str, ...]]:
