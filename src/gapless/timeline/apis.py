@@ -63,9 +63,9 @@ _SUFFIX = re.compile(r"(?:_v\d+|_ptds|_ptsz|_spt|_R\d{4})+$")
 # Calls that ask for nothing and wait for nothing: a timeline has thousands of them and they say little.
 _NOISY = re.compile(
     r"""(?:Get|Peek)LastError | GetError(?:String|Name) | Get(?:Device|DeviceCount|DeviceProperties|DeviceFlags)$
-      | (?:Device|Ctx|Pointer|Kernel|Func|Stream|Mem|Ctx)Get | PointerGetAttributes? | Occupancy | StreamIsCapturing
-      | StreamGetCaptureInfo | (?:Runtime|Driver)GetVersion | GetSymbol | MemGetInfo | HostGet | EventQuery | StreamQuery
-      | (?:Push|Pop)CallConfiguration | TensorMapEncode | CtxGet | Profiler(?:Start|Stop) | GetProcAddress
+      | (?:Device|Ctx|Pointer|Kernel|Func|Stream|Mem)Get | PointerGetAttributes? | Occupancy | StreamIsCapturing
+      | StreamGetCaptureInfo | (?:Runtime|Driver)GetVersion | GetSymbol | MemGetInfo | HostGet | (?:Event|Stream)Query
+      | (?:Push|Pop)CallConfiguration | TensorMapEncode | Profiler(?:Start|Stop) | GetProcAddress
       | GetExportTable | GetDriverEntryPoint | FuncIsLoaded | RegisterFatBinary | CtxPushCurrent | CtxPopCurrent""",
     re.VERBOSE,
 )

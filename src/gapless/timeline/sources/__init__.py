@@ -1,8 +1,13 @@
-"""The formats that gapless reads: one module each, with ``recognise(head)`` and ``read(path, progress)``."""
+"""The timeline formats that gapless reads.
+
+Each is one module with ``EXPECTED`` (what it reads, in words), ``recognise(head)`` (may a file that starts so be one?) and
+``read(path, progress)``, and one entry in ``SOURCES``.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from gapless.model.errors import GaplessError
@@ -12,7 +17,25 @@ from gapless.timeline.timeline import Timeline
 
 SOURCES = (torch_profiler,)
 
-_HEAD = 64 << 10  # bytes a format is recognised by
+_HEAD = 64 << 10  # bytes by which a format is recognised
+
+# What else people hand in: how it starts, what it is.
+_STRANGERS = (
+    (rb"SQLite format 3\0", "an SQLite database, such as Nsight Systems exports"),
+    (rb"PK\x03\x04", "a zip archive (or a file that is one inside, such as .pt and .npz)"),
+    (rb"\x80[\x02-\x05]", "a Python pickle"),
+    (rb"\x28\xb5\x2f\xfd", "packed with zstd: unpack it first"),
+    (rb"\xfd7zXZ\0", "packed with xz: unpack it first"),
+    (rb"BZh[1-9]", "packed with bzip2: unpack it first"),
+    (rb"\x1f\x8b", "gzip within gzip: unpack it first"),
+    (rb"[\s\S]{257}ustar", "a tar archive"),
+    (rb"\x7fELF", "a program"),
+    (rb"\xff\xfe|\xfe\xff|[\[{]\0|\0[\[{]", "UTF-16 text: save it as UTF-8"),
+    (rb"\s*<", "a web page or XML"),
+    (rb"\0+\Z", "nothing but zero bytes"),
+    (rb"(?:\s|#.*\n)*(?:machine|stream|buffer|thread|kernel|[hd]2[hd]|repeat) ", "a tape: gapless simulate plays it"),
+    (rb"[^\0-\x08\x0e-\x1f]*\Z", "text that is not JSON"),
+)
 
 
 def load(path: str | os.PathLike[str], *, progress: Progress | None = None) -> Timeline:
@@ -27,4 +50,11 @@ def load(path: str | os.PathLike[str], *, progress: Progress | None = None) -> T
     for source in SOURCES:
         if source.recognise(start):
             return source.read(file, progress)
-    raise GaplessError(f"{path}: not a timeline")
+    what = next((what for pattern, what in _STRANGERS if re.match(pattern, start)), "no format that gapless knows")
+    if not start:
+        what = "empty"
+    elif file.suffix in (".nsys-rep", ".qdrep", ".qdstrm"):
+        what = "a report of Nsight Systems"
+    elif file.suffix == ".tape":
+        what = "a tape: gapless simulate plays it"
+    raise GaplessError(f"{path} is {what}. Expected {' or '.join(source.EXPECTED for source in SOURCES)}.")

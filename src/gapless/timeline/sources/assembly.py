@@ -1,86 +1,112 @@
-"""What every source does to its rows at the end: put them in order, drop repeats, link device work to host calls."""
+"""What every source does with its rows in the end: drop repeats, link device work to host calls, number the places."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-Int64 = NDArray[np.int64]
-Mask = NDArray[np.bool_]
+from gapless.timeline.sources.columns import Columns
+
+Int64: TypeAlias = NDArray[np.int64]
+Mask: TypeAlias = NDArray[np.bool_]
 
 
-def group_starts(*keys: NDArray[Any]) -> Mask:
-    """Tell where a new group begins in rows sorted by these keys."""
-    fresh = np.zeros(len(keys[0]), np.bool_)
+class CallsById:
+    """Host calls by correlation id.
+
+    A runtime call and the driver call it makes can carry one id: the runtime call stands for both. Of nested calls the
+    outer one does. Where calls of one id do not nest, the id is ambiguous. 0 is no id.
+    """
+
+    def __init__(self, calls: Mapping[str, NDArray[Any]]) -> None:
+        """Take columns ``correlation``, ``start``, ``end`` and ``driver`` (a call into the driver's own API)."""
+        correlation, start, end, driver = (calls[name] for name in ("correlation", "start", "end", "driver"))
+        order = np.flatnonzero(correlation > 0)
+        if not (correlation[order[1:]] > correlation[order[:-1]]).all():
+            order = order[np.lexsort((-end[order], start[order], driver[order], correlation[order]))]
+        first = new_groups(correlation[order])
+        self._ids = correlation[order[first]]
+        self._rows = order[first]
+        self._ambiguous = np.zeros(len(self._rows), np.bool_)
+        if len(self._rows) < len(order):
+            group = np.cumsum(first) - 1
+            outer = self._rows[group]
+            apart = (driver[order] == driver[outer]) & ((start[order] < start[outer]) | (end[order] > end[outer]))
+            self._ambiguous[group[apart]] = True
+
+    def rows(self, correlation: Int64) -> tuple[Int64, Mask]:
+        """Give for each id the row of its call, -1 where there is none, and whether it is ambiguous."""
+        if not len(self._ids):
+            return np.full(len(correlation), -1, np.int64), np.zeros(len(correlation), np.bool_)
+        at = np.minimum(np.searchsorted(self._ids, correlation), len(self._ids) - 1)
+        known = self._ids[at] == correlation
+        return np.where(known, self._rows[at], -1), known & self._ambiguous[at]
+
+
+class Places:
+    """The devices and streams of a timeline, and the rows that their numbers stand for."""
+
+    def __init__(self, tables: Iterable[tuple[Int64, Int64]]) -> None:
+        """Take pairs of columns: device numbers (-1 to 2^15 - 2) and stream numbers (-1 to 2^32 - 1)."""
+        keys = np.unique(np.concatenate([np.empty(0, np.int64), *(_key(*table) for table in tables)]))
+        self._keys = keys
+        self.streams = list(zip((keys >> 33).tolist(), ((keys & (1 << 33) - 1) - 1).tolist(), strict=True))
+
+    def rows(self, device: Int64, stream: Int64) -> Int64:
+        """Give the row of each stream; -1 for one that was not among the tables."""
+        if not len(self._keys):
+            return np.full(len(stream), -1, np.int64)
+        keys = _key(device, stream)
+        at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        return np.where(self._keys[at] == keys, at, -1)
+
+
+def _key(device: Int64, stream: Int64) -> Int64:
+    return (device.astype(np.int64) << 33) + stream + 1
+
+
+def new_groups(*columns: NDArray[Any]) -> Mask:
+    """Tell which rows differ from the row before in one of the columns; the first row does."""
+    fresh = np.zeros(len(columns[0]), np.bool_)
     fresh[:1] = True
-    for key in keys:
-        fresh[1:] |= key[1:] != key[:-1]
+    for column in columns:
+        fresh[1:] |= column[1:] != column[:-1]
     return fresh
 
 
-def repeats(start: Int64, others: Sequence[NDArray[Any]]) -> Mask:
-    """Tell which rows, in order of ``start``, repeat an earlier row in every column."""
-    same_start = np.zeros(len(start), np.bool_)
-    same_start[1:] = start[1:] == start[:-1]
-    same_start[:-1] |= same_start[1:]
-    rows = np.flatnonzero(same_start)
+def repeated(table: Columns, names: Sequence[str]) -> Mask:
+    """Tell which rows, in order of ``start``, are the same as an earlier row in these columns and the start."""
+    start = table["start"]
     found = np.zeros(len(start), np.bool_)
+    beside = np.zeros(len(start), np.bool_)
+    beside[1:] = start[1:] == start[:-1]
+    beside[:-1] |= beside[1:]
+    rows = np.flatnonzero(beside)
     if len(rows):
-        columns = [start[rows], *(column[rows] for column in others)]
-        order = np.lexsort((rows, *reversed(columns)))
-        fresh = group_starts(*(column[order] for column in columns))
-        found[rows[order[~fresh]]] = True
+        columns = [start[rows], *(table[name][rows] for name in names)]
+        order = np.lexsort((rows, *columns))
+        found[rows[order[~new_groups(*(column[order] for column in columns))]]] = True
+    return found
+
+
+def on_several(ids: Int64, places: NDArray[Any]) -> Mask:
+    """Tell which rows share their id with a row at another place."""
+    found = np.zeros(len(ids), np.bool_)
+    if len(ids) and not (ids[1:] > ids[:-1]).all():
+        order = np.lexsort((places, ids))
+        group = np.cumsum(new_groups(ids[order])) - 1
+        distinct = new_groups(ids[order], places[order])
+        found[order] = (np.bincount(group[distinct]) > 1)[group]
     return found
 
 
 def overlaps(stream: NDArray[Any], start: Int64, end: Int64) -> int:
-    """Count the rows that start before an earlier row of their stream has ended; rows are in order of start."""
-    order = np.argsort(stream, kind="stable")
-    stream, start, end = stream[order], start[order], end[order]
+    """Count the rows, in order of start, that start before an earlier row of their stream has ended."""
     count = 0
-    bounds = np.append(np.flatnonzero(group_starts(stream)), len(stream))
-    for first, last in zip(bounds[:-1], bounds[1:], strict=True):
-        latest = np.maximum.accumulate(end[first:last])
-        count += int((start[first + 1 : last] < latest[:-1]).sum())
+    for number in np.unique(stream):
+        rows = slice(None) if stream[0] == number and (stream == number).all() else stream == number
+        count += int((start[rows][1:] < np.maximum.accumulate(end[rows])[:-1]).sum())
     return count
-
-
-def calls_by_correlation(correlation: Int64, start: Int64, end: Int64, driver: Mask) -> tuple[Int64, Int64, Mask]:
-    """Choose one call for each correlation id: give the ids, sorted, their rows, and which ids are ambiguous.
-
-    A runtime call and the driver call it makes can carry one id: the runtime call stands for both. Of nested calls the outer
-    one does. Two calls with one id that do not nest are ambiguous. 0 is no id.
-    """
-    order = np.lexsort((-end, start, driver, correlation))
-    order = order[correlation[order] != 0]
-    ids = correlation[order]
-    fresh = group_starts(ids)
-    group = np.cumsum(fresh) - 1
-    chosen = order[fresh]
-    outside = (end[order] > end[chosen][group]) | (start[order] < start[chosen][group])
-    ambiguous = np.zeros(len(chosen), np.bool_)
-    ambiguous[group[outside & (driver[order] == driver[chosen][group])]] = True
-    return ids[fresh], chosen, ambiguous
-
-
-def look_up(wanted: Int64, ids: Int64, rows: Int64) -> Int64:
-    """Give for each wanted id its row, -1 where there is none; ``ids`` are sorted."""
-    if not len(ids):
-        return np.full(len(wanted), -1, np.int64)
-    at = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
-    return np.where(ids[at] == wanted, rows[at], -1)
-
-
-def on_several_streams(correlation: Int64, stream: NDArray[Any]) -> Mask:
-    """Tell which rows share their correlation id with a row of another stream."""
-    order = np.lexsort((stream, correlation))
-    ids, streams = correlation[order], stream[order]
-    group = np.cumsum(group_starts(ids)) - 1
-    fresh = group_starts(ids, streams)
-    many = np.bincount(group[fresh]) > 1 if len(order) else np.zeros(0, np.bool_)
-    found = np.zeros(len(order), np.bool_)
-    found[order] = many[group]
-    return found

@@ -1,9 +1,9 @@
 """Chrome-trace JSON, as Kineto writes it and as others do, to batches of typed events.
 
-Kineto writes one event a block of lines between a line ``  {`` and a line ``  }``. Such a file is cut there, some hundred
-KiB at a time, and each cut is decoded in one go, so that memory does not grow with the file. Every other layout is decoded
-whole. Both ways end in ``_Batches.decode``, which finds the events that are damaged, mends what can be mended and counts
-what cannot.
+Kineto writes one event a block of lines between a line ``  {`` and a line ``  }``. Such a file is cut there, some
+hundred KiB at a time, and each cut is decoded in one go, so that memory does not grow with the file. Every other layout
+is decoded whole. Where a batch does not decode, it is halved until the damaged events stand alone; what can be mended
+is, what cannot is left out and counted.
 """
 
 from __future__ import annotations
@@ -20,11 +20,15 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from gapless.model.errors import GaplessError
+from gapless.timeline.sources.losses import Losses
+from gapless.timeline.sources.mending import MALFORMED, mended, place
 
-_BATCH = 4096  # events decoded in one go where they are at hand one by one
 BLOCK = 512 << 10  # bytes decoded in one go: what a core's cache holds
+_BATCH = 2048  # events decoded in one go where they are at hand one by one
 _HEADER = 64 << 20  # bytes searched for the list of events before the file is taken whole
 _EVENT = 256 << 20  # bytes of the longest event
+_LONG = 1 << 20  # bytes of an event that is not worth many tries
+_TRIES = 20  # places where the list of events may end, in one piece of text
 _WHOLE = 1 << 30  # bytes of the longest file that is not laid out as Kineto does
 
 _NONE = msgspec.Raw(b"")
@@ -89,7 +93,7 @@ _PASSED = frozenset("sftiIRCbneNODPpvVSTFacBE()")
 _SKIPPED = tuple(_skipped(phase) for phase in sorted(_PASSED))
 
 Event: TypeAlias = Complete | Metadata  # and the skipped ones, which nobody looks at
-_EVENTS = msgspec.json.Decoder(list[reduce(or_, (Complete, Metadata, *_SKIPPED))])
+_EVENTS: msgspec.json.Decoder[list[Event]] = msgspec.json.Decoder(list[reduce(or_, (Complete, Metadata, *_SKIPPED))])  # pyright: ignore
 
 
 class _Loose(msgspec.Struct, gc=False):
@@ -106,21 +110,12 @@ class _Loose(msgspec.Struct, gc=False):
 
 
 _LOOSE = msgspec.json.Decoder(_Loose)
-_MALFORMED = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
 _LIST = re.compile(rb'(?<!\\)"traceEvents"\s*:\s*\[|\A\s*\[')
 _KINETO = re.compile(rb"[ \t\r\n]*?(\r?\n)  (?=\{\r?\n)")
-_END = re.compile(rb"\}\s*\]\s*(?=[,}]|\Z)")
+_END = re.compile(rb"\}\s*,?\s*\]\s*(?=[,}]|\Z)")
 _GAP = re.compile(r"[\s,]*")
 _BORDER = re.compile(r"\}\s*,\s*(?=\{)")
-_POSITION = re.compile(r"(?:JSON is malformed: )?(.*) \(byte (\d+)\)")
-_CONTROL = dict.fromkeys(range(32), " ")
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|"[\s\S]*|[-+]?\b(?:inf|infinity|nan)\b|,(?=\s*[}\]])', re.IGNORECASE)
-_ESCAPE = re.compile(
-    r"""\\(?: (u[dD][89abAB][0-9a-fA-F]{2} \\u[dD][c-fC-F][0-9a-fA-F]{2} | u(?![dD][89a-fA-F])[0-9a-fA-F]{4} | ["\\/bfnrt])
-          | (u[dD][89a-fA-F][0-9a-fA-F]{2}) )?""",
-    re.VERBOSE,
-)
 
 _NO_OBJECT = "Left out {events}: no valid JSON object."
 _NO_PHASE = "Left out {events}: no phase (ph) that Chrome traces have."
@@ -217,7 +212,7 @@ class Events:
         self._losses.add(_CUT)
         try:
             return _EVENTS.decode(b"[" + piece + b"]")
-        except _MALFORMED:
+        except MALFORMED:
             return []
 
     def _whole(self, buffer: bytearray) -> Iterator[list[Event]]:
@@ -233,7 +228,7 @@ class Events:
         buffer.clear()
         try:
             events = self._document(text)
-        except _MALFORMED as problem:
+        except MALFORMED as problem:
             yield from self._scan(text, problem)
             return
         for first in range(0, len(events), _BATCH):
@@ -261,7 +256,7 @@ class Events:
         opened = _LIST.search(text)
         if not opened:
             raise GaplessError(
-                f"{self._source}: {_place(text, problem)}. Expected a trace of torch.profiler."
+                f"{self._source}: not valid JSON: {place(text, problem)}. Expected a trace of torch.profiler."
             ) from None
         content = text[opened.end() :].decode("utf-8", "replace")
         decoder = json.JSONDecoder(strict=False, parse_int=str, parse_float=str)
@@ -294,13 +289,13 @@ class Events:
     def _batch(self, events: list[msgspec.Raw]) -> list[Event]:
         try:
             return _EVENTS.decode(b"[" + b",".join(events) + b"]")
-        except _MALFORMED:
+        except MALFORMED:
             return self._apart([bytes(event) for event in events])
 
     def _decode(self, block: bytes) -> list[Event]:
         try:
             return _EVENTS.decode(block)
-        except _MALFORMED:
+        except MALFORMED:
             return self._apart(self._split(block[1:-1]))
 
     def _split(self, text: bytes) -> list[bytes]:
@@ -320,7 +315,7 @@ class Events:
             return self._mended(events[0])
         try:
             return _EVENTS.decode(b"[" + b",".join(events) + b"]")
-        except _MALFORMED:
+        except MALFORMED:
             half = len(events) // 2
             return self._apart(events[:half]) + self._apart(events[half:])
 
@@ -328,7 +323,7 @@ class Events:
         """Decode one event with what can be used of it."""
         try:
             return _EVENTS.decode(b"[" + event + b"]")
-        except _MALFORMED:
+        except MALFORMED:
             pass
         if (loose := _loose(event)) is None:
             if last := self._end_of_list(event):
@@ -348,9 +343,9 @@ class Events:
 
     def _end_of_list(self, piece: bytes) -> bytes:
         """Give the last event where the piece holds the end of the list too, and keep what follows as the tail."""
-        for end in islice(_END.finditer(piece), 100):
+        for end in islice(_END.finditer(piece), _TRIES):
             event = piece[: end.start() + 1]
-            if _loose(event) or _loose(mended(event)):
+            if _loose(event) or (len(event) < _LONG and _loose(mended(event))):
                 self._tail = bytearray(piece[end.end() :])
                 return event
         return b""
@@ -361,17 +356,11 @@ class Events:
             return
         start, rest = head + b"]", bytes(self._tail or b"")
         whole = start + (rest if rest.strip() else b"}")
-        for text in (whole, mended(whole), start + b"}", mended(start + b"}")):
-            try:
-                facts = msgspec.json.decode(text, type=dict[str, Any])
-            except _MALFORMED:
-                continue
-            if not whole.startswith(text):
-                self._losses.add(_FACTS)
-            facts.pop("traceEvents", None)
-            self.facts = facts
-            return
-        self._losses.add(_FACTS)
+        facts = _object(whole) or _object(mended(whole))
+        if facts is None:
+            self._losses.add(_FACTS)
+            facts = _object(start + b"}") or {}
+        self.facts = {name: value for name, value in facts.items() if name != "traceEvents"}
 
 
 def _listed(buffer: bytearray, start: int, end: int) -> bytes:
@@ -382,35 +371,21 @@ def _listed(buffer: bytearray, start: int, end: int) -> bytes:
 def _loose(event: bytes) -> _Loose | None:
     try:
         return _LOOSE.decode(event)
-    except _MALFORMED:
+    except MALFORMED:
         return None
 
 
-def mended(text: bytes) -> bytes:
-    """Mend what JSON does not allow but writers of traces let through.
-
-    Bytes that are no UTF-8, control characters in strings, backslashes that escape nothing, half surrogate pairs,
-    ``inf`` and ``nan`` for numbers, commas before a closing bracket.
-    """
-    characters = text.decode("utf-8", "replace").translate(_CONTROL)
-    return _TOKEN.sub(_mend_token, characters).encode()
-
-
-def _mend_token(token: re.Match[str]) -> str:
-    found = token[0]
-    if found[0] == '"':
-        return _ESCAPE.sub(_mend_escape, found) if "\\" in found else found
-    return "" if found[0] == "," else "null"
-
-
-def _mend_escape(escape: re.Match[str]) -> str:
-    return escape[0] if escape[1] else r"\ufffd" if escape[2] else r"\\" + escape[0][1:]
+def _object(text: bytes) -> dict[str, Any] | None:
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except MALFORMED:
+        return None
 
 
 def _value(raw: msgspec.Raw, kind: Any, otherwise: Any) -> Any:
     try:
         return msgspec.json.decode(raw, type=kind)
-    except _MALFORMED:
+    except MALFORMED:
         return otherwise
 
 
@@ -431,22 +406,12 @@ def _metadata(loose: _Loose) -> Metadata:
 
 
 def _name(raw: msgspec.Raw) -> str:
-    return _value(raw, str, bytes(raw).decode("utf-8", "replace")[:1000])
+    value = _value(raw, str | int | float | None, None)
+    return "" if value is None else str(value)
 
 
 def _number(raw: msgspec.Raw) -> int | str:
     value = _value(raw, int | str | float, "")
-    return (
-        int(value) if isinstance(value, float) and value.is_integer() else value if isinstance(value, int | str) else ""
-    )
-
-
-def _place(text: bytes, problem: Exception) -> str:
-    """Say where and why a text is no JSON."""
-    if isinstance(problem, RecursionError):
-        return "nested too deeply to be a trace"
-    if not (found := _POSITION.search(str(problem))):
-        return "not valid JSON: it ends too early" if "truncated" in str(problem) else f"not valid JSON: {problem}"
-    before = text[: int(found[2])]
-    line, column = before.count(b"\n") + 1, len(before) - (before.rfind(b"\n") + 1) + 1
-    return f"not valid JSON: {found[1]} in line {line}, column {column}"
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else ""
+    return value

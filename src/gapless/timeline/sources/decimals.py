@@ -1,6 +1,7 @@
 """Decimal microseconds, as text, to whole nanoseconds without ever being a float.
 
-A time such as ``1714176000123456.789`` has more digits than a double holds; read as one, kernels that touch seem to overlap.
+A time such as ``1714176000123456.789`` has more digits than a double holds; read as one, kernels that touch seem to
+overlap.
 """
 
 from __future__ import annotations
@@ -61,9 +62,7 @@ def nanoseconds(joined: bytes) -> NDArray[np.int64]:
     starts = np.concatenate(([0], ends[:-1] + 1))
     lengths = ends - starts
     values = np.full(count, UNREADABLE, np.int64)
-    for length in np.unique(lengths):
-        if not 0 < length <= _LONGEST:
-            continue
+    for length in _values(lengths, _LONGEST):
         rows = np.flatnonzero(lengths == length)
         if len(rows) == count:
             characters = text.reshape(count, length + 1)[:, :length]
@@ -82,7 +81,7 @@ def _same_length(characters: NDArray[np.uint8]) -> NDArray[np.int64]:
         is_dot = characters == _DOT
         dots = np.where(is_dot.any(axis=1), is_dot.argmax(axis=1), length)
     values = np.empty(n, np.int64)
-    for dot in np.unique(dots):
+    for dot in _values(dots + 1, _LONGEST + 1) - 1:
         rows = dots == dot
         values[rows] = _same_layout(characters if rows.all() else characters[rows], int(dot))
     return values
@@ -95,9 +94,9 @@ def _same_layout(characters: NDArray[np.uint8], dot: int) -> NDArray[np.int64]:
     whole, decimals = digits[:, :dot], digits[:, dot + 1 :]
     shown = decimals[:, :3]
     rest = decimals[:, 3:]
-    plain = (whole <= 9).all(axis=1) & (decimals <= 9).all(axis=1)
+    plain = ((whole <= 9).all(axis=1) & (decimals <= 9).all(axis=1)).astype(np.bool_)
     if dot == 0 or dot > 16 or rest.shape[1] > 18 or dot == length - 1:
-        plain[:] = False  # ".5", "5." and what does not fit an int64: the exact way
+        plain = np.zeros(n, np.bool_)  # ".5", "5." and what does not fit an int64: the exact way
     values = np.empty(n, np.int64)
     if plain.any():
         values[:] = _weigh(whole) * 1000 + _weigh(shown) * 10 ** (3 - shown.shape[1])
@@ -109,6 +108,11 @@ def _same_layout(characters: NDArray[np.uint8], dot: int) -> NDArray[np.int64]:
     if not plain.all():
         values[~plain] = _one_by_one([row.tobytes() for row in characters[~plain]])
     return values
+
+
+def _values(numbers: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """Give the distinct numbers from 1 to ``most``."""
+    return np.flatnonzero(np.bincount(np.minimum(numbers, most + 1), minlength=1)[1 : most + 1]) + 1
 
 
 def _weigh(digits: NDArray[np.uint8]) -> NDArray[np.int64]:

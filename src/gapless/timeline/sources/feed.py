@@ -38,22 +38,26 @@ def head(path: Path, size: int) -> bytes:
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Open a file for reading, or say in one sentence why not."""
+    """Open a regular file for reading, or say in one sentence why not."""
     try:
+        if path.is_dir():
+            raise GaplessError(f"{path} is a directory. Name the timeline file in it.")
+        if path.exists() and not path.is_file():
+            raise GaplessError(f"{path} is no regular file. Save the timeline to a file first.")
         return path.open("rb")
     except FileNotFoundError:
-        raise GaplessError(f"{path}: no such file") from None
-    except IsADirectoryError:
-        raise GaplessError(f"{path} is a directory: name the timeline file in it") from None
-    except OSError as problem:
-        raise GaplessError(f"{path} cannot be read: {problem.strerror or problem}") from None
+        raise GaplessError(f"{path}: no such file.") from None
+    except (OSError, ValueError) as problem:
+        if isinstance(problem, GaplessError):
+            raise
+        raise GaplessError(f"{path} cannot be read: {getattr(problem, 'strerror', None) or problem}.") from None
 
 
 def pieces(path: Path, progress: Progress | None, losses: Losses) -> Iterator[bytes]:
     """Give the content in pieces of about 4 MiB, unpacked if it is gzip.
 
-    Sentences about damage (a cut or broken gzip, bytes behind its end) are added to ``losses``; what came before is given.
-    Unpacking runs in a second thread, which the C code lets run beside the reader, and never more than a few pieces ahead.
+    Damage (a cut or broken gzip, bytes behind its end) is told to ``losses``; what came before it is given. Unpacking
+    runs in a second thread, beside the reader since the C code lets it, and never more than a few pieces ahead.
     """
     size = path.stat().st_size
     done = 0
@@ -101,7 +105,7 @@ def _unpack(file: BinaryIO, piece: int, advance: Callable[[int], None], losses: 
         before = len(packed)
         try:
             out = member.decompress(packed, piece)
-        except isal_zlib.error as problem:
+        except isal_zlib.error as problem:  # pyright: ignore[reportGeneralTypeIssues]
             losses.add(f"The gzip data is damaged ({problem}): used what comes before the damage.")
             return
         advance(before - len(member.unconsumed_tail) - len(member.unused_data))
@@ -120,7 +124,8 @@ def _in_thread(
     def put(item: bytes | BaseException | None) -> None:
         while not stop.is_set():
             try:
-                return queue.put(item, timeout=0.1)
+                queue.put(item, timeout=0.1)
+                break
             except Full:
                 continue
 
