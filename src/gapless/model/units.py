@@ -18,8 +18,9 @@ _TIMES = {"ps": ps, "ns": ns, "us": us, "µs": us, "ms": ms, "s": s, "": ms}  # 
 _SIZES = {
     "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "": 1,
 }  # fmt: skip
-_NUMBER = re.compile(r"([+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?(?:/\d+)?|\.\d+)([A-Za-zµ]*)")
+_NUMBER = re.compile(r"([+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d{1,3})?(?:/\d+)?|\.\d+)([A-Za-zµ]*)")
 _LONGEST = 2**62
+_MOST_DIGITS = 60  # characters; a longer number is a mistake, and some would take for ever to compute
 
 
 def parse_time(text: str) -> int:
@@ -77,7 +78,7 @@ def _decimal(value: int, unit: int) -> str:
 
 def _quantity(text: str, units: dict[str, int], what: str, examples: str) -> Fraction:
     found = _NUMBER.fullmatch(text.strip())
-    if found is None or found[2] not in units:
+    if found is None or found[2] not in units or len(found[1]) > _MOST_DIGITS:
         raise GaplessError(f"{text!r} is not {what}; write for example {examples}")
     number, _, divisor = found[1].partition("/")
     if divisor and int(divisor) == 0:
