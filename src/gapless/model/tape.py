@@ -57,7 +57,6 @@ class _Reader(Reading):
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self.folder = folder
-        self.machine = Machine()
         self.called = False  # a call has been read: declarations are over
         self._said: set[str] = set()  # declarations that stand but once
         self._thread = ExitStack()  # the thread block, while one is open

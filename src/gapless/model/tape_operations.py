@@ -28,6 +28,11 @@ class _Transfer:
 
 
 _HOST_SIDES = {"h2d": (True, False), "d2h": (False, True), "h2h": (True, True)}  # is source, is target host memory
+# What tells the time of one by its size; the host's own copies have nothing.
+_CURVES = {
+    "h2d": "h2d_curve", "d2h": "d2h_curve", "d2d": "d2d_curve", "p2p": "p2p_curve", "memset": "memset_curve", "h2h": "",
+}  # fmt: skip
+_PAGEABLE_CURVES = {"h2d": "pageable_h2d_curve", "d2h": "pageable_d2h_curve"}
 _TRANSFER_WORDS = {
     "h2d": ("SRC -> DST", "pageable", "sync"),
     "d2h": ("SRC -> DST", "pageable", "sync"),
@@ -51,6 +56,10 @@ def copy(reader: Reading, line: Line, label: str) -> None:
         options["pageable"] = True
     if kind == "p2p":
         options["to"] = said.to
+    if said.time is None:
+        buffers = [option for option in options.values() if isinstance(option, Buffer)]
+        pageable = said.pageable or any(buffer.info.kind == MemoryKind.PAGEABLE for buffer in buffers)
+        _check_cost_model(reader, line, (pageable and _PAGEABLE_CURVES.get(kind)) or _CURVES[kind])
     getattr(stream or reader.program, kind)(said.time, said.bytes, **options)
 
 
@@ -59,6 +68,8 @@ def memset(reader: Reading, line: Line, label: str) -> None:
     _, name, stream, said = _transfer(reader, line)
     memory = MemoryKind.PINNED if said.pinned else MemoryKind.DEVICE
     target = reader.copied(line, said.dst, memory) if said.dst >= 0 else None
+    if said.time is None:
+        _check_cost_model(reader, line, _CURVES["memset"])
     (stream or reader.program).memset(said.time, said.bytes, dst=target, pinned=said.pinned, name=name, label=label)
 
 
@@ -106,6 +117,13 @@ def _transfer_word(reader: Reading, line: Line, kind: str, said: _Transfer) -> N
     else:
         hint = "found '->' without spaces around it" if "->" in word and word != "->" else ""
         line.fail(line.at, alternatives(["a time", "a size", *allowed, "as LABEL"]), hint, [*allowed, "on"])
+
+
+def _check_cost_model(reader: Reading, line: Line, curve: str) -> None:
+    """Refuse an operation with only a size on a machine that cannot tell its time."""
+    if not curve or not getattr(reader.machine, curve):
+        at = next(at for at, word in enumerate(line.words) if words.is_size(word))
+        line.fail(at, "a time", f"machine {reader.machine.name} cannot tell the time of this operation from its size")
 
 
 def _once(line: Line, first: bool, what: str) -> None:

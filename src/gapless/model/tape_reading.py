@@ -12,6 +12,7 @@ from dataclasses import replace
 from . import tape_words as words
 from .expectations import Expectation, read_expectation
 from .kinds import MemoryKind, StreamKind
+from .machine import Machine
 from .program import Buffer, Event, Graph, Program, Stream
 from .tape_line import Line, alternatives, is_name, shown
 from .units import format_size
@@ -27,10 +28,11 @@ _HOST = (MemoryKind.PINNED, MemoryKind.PAGEABLE, MemoryKind.MANAGED)
 
 
 class Reading:
-    """What has been read of a tape so far: the program, and what every name stands for."""
+    """What has been read of a tape so far: the program, the machine, and what every name stands for."""
 
     def __init__(self) -> None:
         self.program = Program()
+        self.machine = Machine()
         self.thread = self.program.threads[0]  # whose calls are read
         self._duration = 0
         self._streams: dict[str, Stream] = {}

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from fractions import Fraction
+from functools import lru_cache
 from typing import TypeVar
 
+from . import units
 from .errors import GaplessError
 from .kinds import CaptureMode, MemoryKind, StreamKind
 from .tape_line import Line, alternatives, is_name
-from .units import parse_fraction, parse_size, parse_time
 
 STREAM_KINDS = {
     "blocking": StreamKind.BLOCKING, "nonblocking": StreamKind.NON_BLOCKING, "per-thread": StreamKind.PER_THREAD,
@@ -35,6 +36,11 @@ _LARGEST = 2**62
 
 Number = TypeVar("Number", int, Fraction)
 
+# The lines of a long tape repeat a few numbers.
+_parse_time = lru_cache(1024)(units.parse_time)
+_parse_size = lru_cache(1024)(units.parse_size)
+_parse_fraction = lru_cache(1024)(units.parse_fraction)
+
 
 def looks_like_number(word: str) -> bool:
     """Tell whether a word can only be meant as a time, a size or a number."""
@@ -55,17 +61,17 @@ def is_time(word: str) -> bool:
 
 def time(line: Line) -> int:
     """Take a time, in picoseconds."""
-    return _quantity(line, A_TIME, _TIME_UNITS, parse_time)
+    return _quantity(line, A_TIME, _TIME_UNITS, _parse_time)
 
 
 def size(line: Line) -> int:
     """Take a size, in bytes."""
-    return _quantity(line, A_SIZE, _SIZE_UNITS, parse_size)
+    return _quantity(line, A_SIZE, _SIZE_UNITS, _parse_size)
 
 
 def fraction(line: Line) -> Fraction:
     """Take a fraction."""
-    return _quantity(line, A_FRACTION, set(), parse_fraction)
+    return _quantity(line, A_FRACTION, set(), _parse_fraction)
 
 
 def whole(line: Line, text: str, what: str, low: int, high: int) -> int:
@@ -83,7 +89,7 @@ def share(line: Line, text: str) -> Fraction:
     found = _QUANTITY.fullmatch(text)
     if found is None or found[1]:
         line.fail(line.at - 1, expected, f"found {text!r}", offset=offset)
-    value = _parsed(line, parse_fraction, text, expected)
+    value = _parsed(line, _parse_fraction, text, expected)
     if not 0 < value <= 1:
         line.fail(line.at - 1, expected, f"found {text!r}", offset=offset)
     return value
