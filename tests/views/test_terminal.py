@@ -8,6 +8,7 @@ import pytest
 from inline_snapshot import snapshot
 from rich.console import Console
 
+import gapless
 from gapless.diagnosis.report import EngineUse, Finding, Prediction, Repair, Replay, Report, StepTimes, Where
 from gapless.timeline.timeline import Timeline, Unknown
 from gapless.views import register
@@ -455,3 +456,13 @@ two lines.
 - a point that is long
 - another
 """)
+
+
+@pytest.mark.parametrize("name", ["loop/balanced1M.trap4", "loop/balanced16M.four", "torch/training.naive"])
+def test_measured_runs_fit_the_terminal(shared, name):
+    report = gapless.explain(shared / "groundtruth" / f"{name}.json.gz")
+    for width in (60, 80, 150):
+        text = to_text(report, width=width)
+        assert lines(text)
+        assert max(map(len, text.splitlines())) <= width
+        assert report.findings[0].title.split()[0] in text
