@@ -350,7 +350,7 @@ def test_json_loads_no_rich(trace):
 
 
 def test_public_names(trace):
-    assert set(gapless.__all__) <= set(dir(gapless))
+    assert dir(gapless) == sorted(gapless.__all__)
     for name in gapless.__all__:
         assert getattr(gapless, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
