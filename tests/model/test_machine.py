@@ -57,7 +57,8 @@ def test_teaching_costs_nothing():
     assert machine == Machine()
     assert {f.name for f in fields(Machine) if not getattr(machine, f.name)} >= {
         "launch_cost", "call_cost", "copy_overhead", "record_cost", "sync_return", "h2d_curve", "call_costs",
-        "late_costs", "hops", "issue_latency", "launch_contention", "duplex_curve", "staging_curve", "graph_node_cost", "kernel_tail",
+        "late_costs", "hops", "issue_latency", "launch_contention", "duplex_curve", "staging_curve", "graph_node_cost",
+        "kernel_tail",
     }  # fmt: skip
 
 

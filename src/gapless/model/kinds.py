@@ -152,3 +152,25 @@ class CudaError(IntEnum):
     def cuda_name(self) -> str:
         """The name as CUDA spells it: ``StreamCaptureImplicit``."""
         return "".join(word.capitalize() for word in self.name.split("_"))
+
+
+class Bound(IntEnum):
+    """What kept an operation from starting, or a call from going on, until the moment it did."""
+
+    NONE = 0  # nothing: it never ran, or its own cost was all
+    HOST = 1  # the host came late: it started as soon as its call had issued it
+    STREAM = 2  # the operation before it in its stream (R1.3)
+    FENCE = 3  # the legacy default stream's rule (R2.1, R3.7)
+    EVENT = 4  # the work an event stands for (R5.2)
+    GRAPH = 5  # a node of the same graph, or the graph's launch before (R7.1, R7.2)
+    FIRST_USE = 6  # the barrier of a kernel's first use, or of an allocation (R4.1, D1)
+    COPY_ENGINE = 7  # another copy (R3.6, R6.1)
+    SM = 8  # other kernels (R6.11)
+    GRID_SLOT = 9  # too many kernels resident (R6.10)
+    QUEUE = 10  # a hardware queue shared with other streams (R6.5)
+    WORKER = 11  # another host function (R6.15)
+    WORK = 12  # calls: the host waited for an operation
+    LAUNCH_QUEUE = 13  # calls: no room in the launch queue (R6.9)
+    LOCK = 14  # calls: another thread's call held the driver's lock (R4.2)
+    STAGING = 15  # calls: no staging slot free (R3.12)
+    MESSAGE = 16  # calls: another thread had not sent yet

@@ -269,7 +269,7 @@ class Machine:
     launch_contention: Curve = _curve()
     call_costs: Mapping[str, float | Curve] = _table(curves=True, keys=_CALLS)
     late_costs: Mapping[str, float | Curve] = _table(curves=True, keys=_CALLS)
-    hops: Mapping[str, Curve] = _table(keys=_HOPS)
+    hops: Mapping[str, tuple[float, ...]] = _table(keys=_HOPS)
     issue_latency: Mapping[str, float] = _table(keys=ENGINE_WORDS)
     graph_node_cost: float = field(default=0.0, metadata={"number": True})
 

@@ -1,0 +1,484 @@
+"""What a machine makes of each row of a program, before anything runs: costs, engines, how the host waits.
+
+Everything here depends on one row alone (and on the machine), so it is worked out for all rows at once.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+from enum import IntEnum
+from fractions import Fraction
+from math import lcm
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import GaplessError
+from .kinds import CallKind, MemoryKind, OpKind, StreamKind
+from .machine import Machine, interpolate
+from .ordering import is_empty_action
+from .program import Flag, Grid, Program
+
+PIECES = 8  # a kernel of known shape is placed in at most so many rounds; more would cost time and tell nothing
+
+
+class Action(IntEnum):
+    """What a call does once its cost is over."""
+
+    NOTHING = 0
+    PUT = 1  # puts an operation into a stream and returns
+    PUT_AND_WAIT = 2  # the same, but needs a staging slot or waits for something
+    SYNC_STREAM = 3
+    SYNC_EVENT = 4
+    DRAIN = 5  # waits for all work of the device
+    QUERY = 6
+    ELAPSED = 7
+    SEND = 8
+    RECEIVE = 9
+    CAPTURE = 10
+    CAPTURE_END = 11
+    GRAPH_BUILD = 12
+    BARRIER = 13  # holds all later work of the device behind all earlier work, without waiting itself
+
+
+class Place(IntEnum):
+    """Where an operation runs."""
+
+    NOWHERE = 0  # needs no engine
+    SM = 1
+    INLINE = 2  # inside the compute channel (R3.13); small memsets too (R3.10)
+    H2D = 3
+    D2H = 4
+    PEER = 5
+    WORKER = 6  # a host function's worker
+    CALLER = 7  # the calling host thread copies itself (table 3.1, H2H)
+    GRAPH = 8
+
+
+class Until(IntEnum):
+    """Up to when a call that puts an operation into a stream blocks its thread (table 3.1)."""
+
+    ISSUED = 0
+    READY = 1  # everything before the operation is done
+    DONE = 2
+
+
+class Lock(IntEnum):
+    """What a call has to do with the driver's lock (R4.2)."""
+
+    FREE = 0
+    NEEDS = 1
+    HOLDS = 2
+    HOLDS_HALF = 3
+
+
+@dataclass(slots=True)
+class Plan:
+    """One entry a row, unless said otherwise. Times in ps. None: nothing of the kind in this program and machine."""
+
+    action: list[int]
+    place: list[int]
+    work: array[int]  # time on the engine, alone
+    cost: array[int] | None  # host time before the call acts
+    late: dict[int, int]  # host time after its waiting, of rows that have any
+    until: dict[int, int]  # rows that wait: Until
+    lag: dict[int, int]  # how long before the end of its operation a call returns (R3.12)
+    slots: dict[int, int]  # staging slots a row needs; -1 all of them (R3.12)
+    pieces: dict[int, int]  # pieces in which a staged copy lands (R3.12)
+    drain_first: set[int]  # rows that wait for all work before they act (R4.1, section 4)
+    first: set[int]  # rows that use a kernel for the first time (R4.1)
+    empty: set[int]  # rows that are empty actions of R2.3 whatever the events hold
+    lock: list[int] | None
+    entries: list[int] | None  # launch queue entries a row takes, 0 or 1 (R6.9)
+    queue_bytes: array[int] | None  # bytes it takes there
+    slowed: array[float] | None  # rate while the other direction runs too (R3.11); 1: not slowed
+    units: list[int]  # of each grid: units of the SM pool a block needs
+    blocks: list[int]  # of each grid
+    rounds: list[int]  # of each grid: a kernel's time is that of so many rounds of blocks
+    tails: list[bool]  # of each grid: gives its SMs back early (kernel_tail)
+    triggers: dict[int, int]  # of some grids: after so long a block lets the dependent kernel start (R6.14)
+    capacity: int  # units of the SM pool of a device
+
+
+def plan(program: Program, machine: Machine) -> Plan:
+    """Work out the plan. Raises ``GaplessError`` for an operation whose time neither program nor machine gives."""
+    return _Planner(program, machine).plan()
+
+
+class _Planner:
+    def __init__(self, program: Program, machine: Machine) -> None:
+        self.program, self.machine, self.rows = program, machine, program.rows
+        rows = self.rows
+        self.call, self.op, self.bytes = rows.call, rows.op, rows.bytes
+        self.size = np.where(
+            self.bytes < 0, np.iinfo(np.int64).max, self.bytes
+        )  # no size counts as larger than every limit
+        self.sync = (self.call == CallKind.COPY_SYNC) | (self.call == CallKind.MEMSET_SYNC)
+        self.h2d, self.d2h = self.op == OpKind.H2D, self.op == OpKind.D2H
+        self.host_kind = np.where(self.h2d, rows.src, np.where(self.d2h | (self.op == OpKind.MEMSET), rows.dst, 0))
+        self.pageable = (self.h2d | self.d2h) & (self.host_kind == MemoryKind.PAGEABLE)
+        self.small = self.pageable & self.h2d & (self.size <= machine.small_pageable)
+        self.staged_machine = machine.pageable == "staged"
+        self.staged_size = machine.staging_slots * machine.staging_slot
+
+    def plan(self) -> Plan:
+        machine, until = self.machine, self._until()
+        place = self._place()
+        slots, pieces = self._slots()
+        lag = self._lag(until)
+        capacity, units, blocks, rounds = self._grids()
+        multi = len(self.program.threads) > 1
+        return Plan(
+            action=self._action(until, slots).tolist(),
+            place=place.tolist(),
+            work=array("q", self._work(place).astype(np.int64).tobytes()),
+            cost=self._cost(),
+            late=self._late(),
+            until=_sparse(until),
+            lag=_sparse(lag),
+            slots=_sparse(slots),
+            pieces=_sparse(pieces),
+            drain_first=self._drain_first(),
+            first=set(np.flatnonzero(self.rows.flags & Flag.FIRST).tolist()) if machine.first_launch_barrier else set(),
+            empty=self._empty(),
+            lock=self._lock().tolist() if machine.driver_lock and multi else None,
+            entries=self._entries(place),
+            queue_bytes=self._queue_bytes(place) if machine.launch_bytes is not None else None,
+            slowed=self._slowed(place, until),
+            units=units,
+            blocks=blocks,
+            rounds=rounds,
+            tails=[bool(machine.kernel_tail) and grid.block is None for grid in self.program.grids],
+            triggers={i: grid.trigger for i, grid in enumerate(self.program.grids) if grid.trigger >= 0},
+            capacity=capacity,
+        )
+
+    # ------------------------------------------------------------------------------------------- where and how long
+
+    def _place(self) -> NDArray[np.int8]:
+        machine, op = self.machine, self.op
+        where = np.full(len(op), Place.NOWHERE, np.int8)
+        table = {
+            OpKind.KERNEL: Place.SM,
+            OpKind.H2D: Place.H2D if machine.h2d_engines else Place.SM,  # 6.1: no copy engine, the SMs copy
+            OpKind.D2H: Place.D2H if machine.d2h_engines else Place.SM,
+            OpKind.D2D: Place.SM if machine.d2d_engine == "sm" else Place.PEER,  # R3.10
+            OpKind.MEMSET: Place.SM if machine.memset_engine == "sm" else Place.PEER,  # R3.10
+            OpKind.P2P: Place.PEER,
+            OpKind.H2H: Place.CALLER,
+            OpKind.HOST_FUNCTION: Place.WORKER,
+            OpKind.GRAPH: Place.GRAPH,
+        }
+        for kind, place in table.items():
+            where[op == kind] = place
+        where[(op == OpKind.MEMSET) & (self.size <= machine.memset_no_sm)] = Place.INLINE  # R3.10
+        if self.staged_machine:
+            where[self.small] = Place.INLINE  # R3.13
+        if machine.shared_copy_engine:  # 6.1: one engine in all
+            where[(where == Place.D2H) | (where == Place.PEER)] = Place.H2D
+        return where
+
+    def _work(self, place: NDArray[np.int8]) -> NDArray[np.int64]:
+        machine, op = self.machine, self.op
+        work = self.rows.duration.copy()
+        unknown = (op >= 0) & (work < 0)
+        if unknown.any():
+            staged_dma = self.pageable & self.h2d & ~self.small & ~self.sync & (self.size <= self.staged_size)
+            by_host = self.pageable & ~(staged_dma & self.staged_machine) & (place != Place.INLINE)
+            for curve, rows in (
+                ("inline_curve", (place == Place.INLINE) & self.h2d),
+                ("pageable_h2d_curve", by_host & self.h2d),
+                ("pageable_d2h_curve", by_host & self.d2h),
+                ("h2d_curve", self.h2d & ~by_host & (place != Place.INLINE)),
+                ("d2h_curve", self.d2h & ~by_host),
+                ("d2d_curve", op == OpKind.D2D),
+                ("memset_curve", op == OpKind.MEMSET),
+                ("p2p_curve", op == OpKind.P2P),
+            ):
+                self._by_size(work, unknown & rows, curve)
+            self._refuse(unknown & (work < 0), "gives neither a time nor a size")
+        copies = np.isin(op, (OpKind.H2D, OpKind.D2H, OpKind.D2D, OpKind.P2P))
+        work[copies] += machine.copy_overhead
+        if machine.record_cost:
+            timed = (op == OpKind.RECORD) & ((self.rows.flags & Flag.UNTIMED) == 0)
+            work[timed] += machine.record_cost  # R5.6
+        return np.maximum(work, 0)
+
+    def _by_size(self, work: NDArray[np.int64], rows: NDArray[np.bool_], curve: str) -> None:
+        if not rows.any():
+            return
+        self._refuse(rows & (self.bytes < 0), "gives neither a time nor a size")
+        if not getattr(self.machine, curve):
+            self._refuse(rows, f"gives only a size, and machine {self.machine.name} has no {curve}: give a time")
+        work[rows] = self.machine.time_of(curve, self.bytes[rows])
+
+    def _refuse(self, rows: NDArray[np.bool_], why: str) -> None:
+        if rows.any():
+            raise GaplessError(f"{self.program.describe(int(np.argmax(rows)))} {why}")
+
+    def _slowed(self, place: NDArray[np.int8], until: NDArray[np.int8]) -> array[float] | None:
+        """R3.11; a copy whose pace is the host's (pageable, waited for) neither slows nor is slowed."""
+        machine = self.machine
+        if machine.duplex == (1, 1) and not machine.duplex_curve:
+            return None
+        factor = np.ones(len(place))
+        paced = self.pageable & (until == Until.DONE)
+        for column, (kind, where) in enumerate(((self.h2d, Place.H2D), (self.d2h, Place.D2H))):
+            rows = kind & (place == where) & ~paced
+            factor[rows] = float(machine.duplex[column])
+            if machine.duplex_curve:
+                sized = rows & (self.bytes >= 0)
+                points = np.asarray(machine.duplex_curve)
+                factor[sized] = np.interp(self.bytes[sized], points[:, 0], points[:, column + 1])
+        return array("d", factor.tobytes())
+
+    def _grids(self) -> tuple[int, list[int], list[int], list[int]]:
+        """Shares as whole units of a pool: exact, whatever the fractions."""
+        machine, grids = self.machine, self.program.grids
+        shares = [_share(grid, machine) for grid in grids]
+        capacity = lcm(*(share.denominator for share in shares), machine.sms or 1)
+        units = [int(share * capacity) for share in shares]
+        blocks, rounds = [], []
+        for grid, share in zip(grids, shares, strict=True):
+            at_once = int(1 / share)
+            times = min(-(-grid.blocks // at_once), PIECES) if grid.block is None else 1
+            rounds.append(times)
+            blocks.append(grid.blocks if grid.block is not None or grid.blocks <= at_once else at_once * times)
+        return capacity, units, blocks, rounds
+
+    # ------------------------------------------------------------------------------------------------- the host's side
+
+    def _until(self) -> NDArray[np.int8]:
+        """Table 3.1, and the calls of section 4 that wait for their own operation."""
+        machine, op, sync = self.machine, self.op, self.sync
+        until = np.full(len(op), Until.ISSUED, np.int8)
+        managed = self.host_kind == MemoryKind.MANAGED
+        until[sync & (self.h2d | self.d2h)] = Until.DONE  # sync-2, sync-3
+        until[self.pageable] = Until.DONE  # sync-1, async-1 to -3
+        staged = self.pageable & self.h2d & ~sync & (self.size <= self.staged_size)
+        if self.staged_machine:
+            until[staged] = Until.ISSUED  # R3.12
+        until[self.small] = Until.ISSUED  # PGC 6.2.8.1
+        if self.staged_machine:
+            until[self.small & sync] = Until.READY  # table 3.1, O: waits at every size
+        until[op == OpKind.H2H] = Until.DONE  # sync-5, async-2
+        pinned_target = (op == OpKind.MEMSET) & ((self.rows.dst == MemoryKind.PINNED) | managed)
+        until[pinned_target & sync] = Until.DONE
+        if machine.sync_memops:
+            until[sync] = Until.DONE  # R3.2
+        if machine.launch_blocking:
+            until[self.call == CallKind.LAUNCH] = Until.DONE  # PG 5.2.3.1: launches only
+        return until
+
+    def _lag(self, until: NDArray[np.int8]) -> NDArray[np.int64]:
+        lag = np.zeros(len(self.op), np.int64)
+        early = self.h2d & self.pageable & (until == Until.DONE)
+        if self.staged_machine and self.machine.pageable_lag_curve and early.any():
+            size = np.where(self.bytes < 0, self.staged_size, self.bytes)
+            lag[early] = self.machine.time_of("pageable_lag_curve", size[early])  # R3.12
+        return lag
+
+    def _slots(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """R3.12: slots to hold, and pieces in which they are given back; a larger copy holds them all."""
+        none = np.zeros(len(self.op), np.int64)
+        if not self.staged_machine:
+            return none, none
+        staged = self.pageable & self.h2d & ~self.small
+        fits = staged & (self.size <= self.staged_size)
+        pieces = none.copy()
+        pieces[fits] = -(-self.size[fits] // self.machine.staging_slot)
+        slots = pieces.copy()
+        slots[staged & ~fits] = -1
+        return slots, pieces
+
+    def _action(self, until: NDArray[np.int8], slots: NDArray[np.int64]) -> NDArray[np.int8]:
+        machine, call = self.machine, self.call
+        action = np.full(len(call), Action.NOTHING, np.int8)
+        action[self.op >= 0] = Action.PUT
+        action[(self.op >= 0) & ((until != Until.ISSUED) | (slots != 0))] = Action.PUT_AND_WAIT
+        of_a_device = np.array([event.device >= 0 for event in self.program.events], np.bool_)
+        records = np.flatnonzero(self.op == OpKind.RECORD)
+        action[records[of_a_device[self.rows.object[records]]]] = Action.PUT_AND_WAIT  # R5.5
+        action[sorted(self._drain_first())] = Action.PUT_AND_WAIT
+        for kind, does in {
+            CallKind.SYNC_STREAM: Action.SYNC_STREAM,
+            CallKind.SYNC_EVENT: Action.SYNC_EVENT,
+            CallKind.SYNC_DEVICE: Action.DRAIN,
+            CallKind.QUERY: Action.QUERY,
+            CallKind.ELAPSED: Action.ELAPSED,
+            CallKind.SEND: Action.SEND,
+            CallKind.RECEIVE: Action.RECEIVE,
+            CallKind.CAPTURE: Action.CAPTURE,
+            CallKind.CAPTURE_END: Action.CAPTURE_END,
+            CallKind.GRAPH_BUILD: Action.GRAPH_BUILD,
+        }.items():
+            action[call == kind] = does
+        if machine.malloc_sync:
+            action[call == CallKind.MALLOC] = Action.BARRIER  # D1
+        pooled = (self.rows.flags & Flag.POOL) != 0
+        if machine.free_sync:
+            action[(call == CallKind.FREE) & ~pooled] = Action.DRAIN  # D1
+        if machine.hostfree_sync:
+            action[call == CallKind.HOST_FREE] = Action.DRAIN
+        if machine.hostunregister_sync:
+            action[call == CallKind.HOST_UNREGISTER] = Action.DRAIN
+        if machine.stack_limit_sync:
+            action[(call == CallKind.DEVICE_LIMIT) & self._flag(Flag.MORE_STACK)] = Action.DRAIN
+        if machine.first_launch_barrier:
+            action[(call == CallKind.FUNCTION_ATTRIBUTES) & self._flag(Flag.FIRST)] = Action.BARRIER  # R4.1
+        return action
+
+    def _drain_first(self) -> set[int]:
+        wait = np.zeros(len(self.call), np.bool_)
+        if self.machine.stack_limit_sync:
+            wait |= (self.call == CallKind.LAUNCH) & self._flag(Flag.MORE_STACK)  # section 4
+        if self.machine.first_launch_barrier:
+            wait |= self._flag(Flag.FIRST_OF_LIBRARY)  # R4.1
+        return set(np.flatnonzero(wait).tolist())
+
+    def _empty(self) -> set[int]:
+        """R2.3, where the knob makes a difference; waits and graphs are judged when they are issued."""
+        if self.machine.legacy_noop_barrier == "yes":
+            return set()
+        legacy = np.array([info.kind == StreamKind.LEGACY for info in self.program.streams], np.bool_)
+        on_legacy = (self.op >= 0) & legacy[np.maximum(self.rows.stream, 0)] if len(legacy) else np.zeros(0, np.bool_)
+        rows = np.flatnonzero(on_legacy).tolist()
+        return {row for row in rows if is_empty_action(int(self.op[row]), int(self.bytes[row]))}
+
+    def _flag(self, flag: Flag) -> NDArray[np.bool_]:
+        return (self.rows.flags & flag) != 0
+
+    # ---------------------------------------------------------------------------------------------------------- costs
+
+    def _cost(self) -> array[int] | None:
+        machine, call = self.machine, self.call
+        in_cuda = ~np.isin(call, _BESIDE_CUDA)
+        if machine.call_cost == "measured":
+            cost = self._measured(machine.call_costs)
+            if machine.staging_curve:
+                by_call = self.pageable & self.h2d & (self.small | ~self.sync) & (self.size <= self.staged_size)
+                by_call &= self.staged_machine
+                cost[by_call] += machine.time_of("staging_curve", self.bytes[by_call])  # R3.12
+        else:
+            cost = np.where(in_cuda, np.int64(machine.call_cost), 0)
+        cost[call == CallKind.LAUNCH] = machine.launch_cost
+        given = self.rows.cost >= 0
+        cost[given] = self.rows.cost[given]
+        cost[~in_cuda] = 0
+        work = call == CallKind.HOST_WORK
+        cost[work] = np.maximum(self.rows.duration[work], 0)
+        return array("q", cost.astype(np.int64).tobytes()) if cost.any() else None
+
+    def _late(self) -> dict[int, int]:
+        if self.machine.call_cost != "measured":
+            return {}
+        late = self._measured(self.machine.late_costs)
+        calls = np.isin(self.call, (CallKind.LAUNCH, CallKind.DEVICE_LIMIT))
+        late[calls & ~self._flag(Flag.MORE_STACK)] = 0
+        late[(self.rows.flags & Flag.POOL) != 0] = 0
+        late[self.rows.cost >= 0] = 0  # whoever gives a call's cost gives all of it
+        return _sparse(late)
+
+    def _measured(self, table: Any) -> NDArray[np.int64]:
+        cost = np.zeros(len(self.call), np.int64)
+        for kind in np.unique(self.call).tolist():
+            of_kind = self.call == kind
+            self._entry(cost, of_kind, table, CallKind(kind).name.lower())
+            if kind in (CallKind.COPY_ASYNC, CallKind.COPY_SYNC):
+                for op in np.unique(self.op[of_kind]).tolist():
+                    name = f"{CallKind(kind).name.lower()}_{OpKind(op).name.lower()}"
+                    self._entry(cost, of_kind & (self.op == op), table, name)
+        self._entry(cost, (self.call == CallKind.RECORD) & self._flag(Flag.UNTIMED), table, "record_untimed")
+        pooled = self._from_live_pool() if "malloc_pooled" in table or "free_pooled" in table else None
+        if pooled is not None:
+            self._entry(cost, (self.call == CallKind.MALLOC) & pooled, table, "malloc_pooled")
+            self._entry(cost, (self.call == CallKind.FREE) & pooled, table, "free_pooled")
+        return cost
+
+    def _entry(self, cost: NDArray[np.int64], rows: NDArray[np.bool_], table: Any, name: str) -> None:
+        entry = table.get(name)
+        if entry is None or not rows.any():
+            return
+        if isinstance(entry, tuple):
+            cost[rows] = interpolate(entry, np.maximum(self.bytes[rows], 0))
+        else:
+            cost[rows] = round(entry * 1000)
+
+    def _from_live_pool(self) -> NDArray[np.bool_]:
+        """Small blocks share a pool: cheap to take and give back while another small block is allocated (section 4)."""
+        pooled, live = np.zeros(len(self.call), np.bool_), set[int]()
+        rows = np.flatnonzero(np.isin(self.call, (CallKind.MALLOC, CallKind.FREE)) & (self.size <= 1 << 20))
+        for row in rows.tolist():
+            buffer = int(self.rows.object[row])
+            live.discard(buffer)
+            pooled[row] = bool(live)
+            if self.call[row] == CallKind.MALLOC:
+                live.add(buffer)
+        return pooled
+
+    def _lock(self) -> NDArray[np.int8]:
+        """R4.2."""
+        call, flags = self.call, self.rows.flags
+        lock = np.where(self.op >= 0, Lock.NEEDS, Lock.FREE).astype(np.int8)
+        legacy = np.array([info.kind == StreamKind.LEGACY for info in self.program.streams] or [False], np.bool_)
+        on_legacy = (self.rows.stream >= 0) & legacy[np.maximum(self.rows.stream, 0)]
+        either_way = self.h2d | self.d2h
+        lock[on_legacy & (call == CallKind.COPY_SYNC) & (either_way | (self.op == OpKind.H2H))] = Lock.HOLDS
+        lock[on_legacy & (call == CallKind.COPY_ASYNC) & self.pageable] = Lock.HOLDS
+        lock[(call == CallKind.MEMSET_SYNC) & (self.rows.dst == MemoryKind.PINNED)] = Lock.HOLDS
+        lock[np.isin(call, _HOLDERS)] = Lock.HOLDS
+        lock[(call == CallKind.FREE) & ((flags & Flag.POOL) != 0)] = Lock.FREE
+        lock[(call == CallKind.DEVICE_LIMIT) & self._flag(Flag.MORE_STACK)] = Lock.HOLDS
+        lock[call == CallKind.GRAPH_BUILD] = Lock.HOLDS_HALF
+        return lock
+
+    def _entries(self, place: NDArray[np.int8]) -> list[int] | None:
+        """R6.9: what takes an entry of the launch queue."""
+        machine, op = self.machine, self.op
+        if machine.launch_depth is None and machine.launch_bytes is None:
+            return None
+        takes = np.isin(
+            op, (OpKind.KERNEL, OpKind.H2D, OpKind.D2H, OpKind.D2D, OpKind.P2P, OpKind.MEMSET, OpKind.GRAPH)
+        )
+        if machine.launch_depth_per == "stream":
+            takes |= op == OpKind.HOST_FUNCTION
+        else:
+            takes |= (op == OpKind.RECORD) & ~self._flag(Flag.UNTIMED)
+        return takes.astype(np.int8).tolist()
+
+    def _queue_bytes(self, place: NDArray[np.int8]) -> array[int]:
+        """R6.9: arguments of kernels and data that travel inline."""
+        inside = (self.op == OpKind.KERNEL) | ((place == Place.INLINE) & self.h2d)
+        return array("q", np.where(inside, np.maximum(self.bytes, 0), 0).astype(np.int64).tobytes())
+
+
+_BESIDE_CUDA = (
+    CallKind.HOST_WORK, CallKind.HOST_READ, CallKind.HOST_WRITE, CallKind.SEND, CallKind.RECEIVE, CallKind.REUSE,
+)  # fmt: skip
+_HOLDERS = (
+    CallKind.MALLOC, CallKind.FREE, CallKind.HOST_MALLOC, CallKind.HOST_FREE, CallKind.HOST_REGISTER,
+    CallKind.HOST_UNREGISTER,
+)  # fmt: skip
+
+
+def _share(grid: Grid, machine: Machine) -> Fraction:
+    """Give the share of the GPU that one block of a grid needs (R6.10)."""
+    if grid.block is not None:
+        return grid.block
+    if machine.sms is None:
+        return Fraction(1, grid.blocks)  # a machine without SMs: the kernel fills the GPU
+    needs = (
+        (1, machine.blocks_per_sm),
+        (grid.threads, machine.threads_per_sm),
+        (grid.registers * grid.threads, machine.regs_per_sm),
+        (grid.shared, machine.smem_per_sm),
+    )
+    of_an_sm = max(Fraction(need, has) for need, has in needs if has is not None)
+    return min(of_an_sm, Fraction(1)) / machine.sms
+
+
+def _sparse(column: NDArray[Any]) -> dict[int, int]:
+    rows = np.flatnonzero(column)
+    return dict(zip(rows.tolist(), column[rows].tolist(), strict=True))
