@@ -1,14 +1,14 @@
 """Which operation waits for which: the one table of stream ordering, and the bookkeeping that applies it.
 
-Everything in gapless that needs to know who waits for whom asks here: the scheduler, the race checker, and the
-reading of measured timelines.
+Everything in gapless that needs to know who waits for whom asks here: the scheduler, the race checker
+(``happens_before.py``), and the reading of measured timelines.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 
-from .kinds import StreamKind
+from .kinds import OpKind, StreamKind
 
 # R2.1: must work on the second kind of stream wait for work issued earlier on the first (two *different* streams of
 # one device)? Only the legacy default stream orders streams against each other, and only the blocking ones.
@@ -47,11 +47,26 @@ def is_blocking(kind: StreamKind) -> bool:
     return fences(StreamKind.LEGACY, kind)
 
 
+_MOVES_BYTES = (OpKind.H2D, OpKind.D2H, OpKind.D2D, OpKind.P2P, OpKind.H2H, OpKind.MEMSET)
+
+
+def is_empty_action(op: int, size: int = -1, *, empty: bool = False) -> bool:
+    """Tell whether an operation is one of R2.3's empty actions, which let blocking streams pass the legacy stream.
+
+    *op* is an OpKind, *size* its bytes (-1 unknown: taken for more than none). *empty*: the wait is for an event that
+    was never recorded, the graph has no work. No happens-before edge leads from a blocking stream into such an action.
+    """
+    if op in (OpKind.WAIT, OpKind.GRAPH):
+        return empty
+    return op == OpKind.MALLOC or (size == 0 and op in _MOVES_BYTES)
+
+
 class StreamOrder:
     """The last operation of every stream of one device, and from it what the next operation must wait for (R2.8).
 
     Feed operations in issue order; ``issue`` yields the operations whose completion the new one waits for by stream
     order and by the legacy default stream's fence. Exact for R2.1 and R2.2: later fences are covered by transitivity.
+    A synchronous peer copy is issued on the legacy streams of both devices (R3.7).
     """
 
     __slots__ = ("_blocking", "_last", "_legacy")
@@ -61,13 +76,20 @@ class StreamOrder:
         self._blocking: set[Hashable] = set()
         self._legacy: int | None = None
 
-    def issue(self, op: int, stream: Hashable, kind: StreamKind) -> Iterator[tuple[int, bool]]:
-        """Issue *op* (any number that names it) and give ``(predecessor, by_fence)`` for all it waits for."""
+    def issue(self, op: int, stream: Hashable, kind: StreamKind, *, waits_for_blocking: bool = True,
+              holds_blocking: bool = True) -> Iterator[tuple[int, bool]]:  # fmt: skip
+        """Issue *op* (any number that names it) and give ``(predecessor, by_fence)`` for all it waits for.
+
+        On the legacy stream an empty action neither waits for the blocking streams nor holds them, and a record that
+        is no barrier waits for them without holding them (R2.3, R2.8): then the last two are False.
+        """
         previous = self._last.get(stream)
         waits: list[tuple[int, bool]] = [] if previous is None else [(previous, False)]
         if kind is StreamKind.LEGACY:
-            waits += [(self._last[other], True) for other in self._blocking if other != stream]
-            self._legacy = op
+            if waits_for_blocking:
+                waits += [(self._last[other], True) for other in self._blocking if other != stream]
+            if holds_blocking:
+                self._legacy = op
         elif is_blocking(kind):
             if self._legacy is not None:
                 waits.append((self._legacy, True))

@@ -1,0 +1,601 @@
+"""What a program may rely on: the happens-before order of section 9, as vector clocks.
+
+``walk`` goes through a program once, in issue order, and says for everything that runs what is known to be over when it
+starts. Only documented rules make an edge (grade D); engines, queues, allocations, the driver's locks and everything
+else that merely happens to order work on today's hardware make none. ``order`` keeps what ``walk`` says, to be asked::
+
+    order(program).before(program.find("h0"), program.find("k0"))
+
+Events lie on **lines**: one line for every stream, every host thread and every strand of a graph; what lies on one line
+is in order. A clock holds, for every line, how many of its events are over. Who knows an event of a line knows
+everything which that event knew; so one comparison tells whether there is anything to learn.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import numpy as np
+
+from .columns import Rows
+from .errors import GaplessError
+from .kinds import CallKind, MemoryKind, OpKind, StreamKind
+from .ordering import fences, is_blocking, is_empty_action
+from .program import Flag, Program
+
+if TYPE_CHECKING:
+    from .schedule import Schedule
+
+Clock: TypeAlias = list[int]  # never changed once another line has it
+State: TypeAlias = tuple[Clock, int, int]  # a clock, and how many events of which line besides; line -1: none besides
+Moment: TypeAlias = "int | tuple[int, int]"  # a row; (row, n) is the n-th run of an operation of a graph, n from 1
+
+NOTHING: State = ([], -1, 0)
+
+
+class Step(NamedTuple):
+    """Something that runs: an operation, or a call that puts none into a stream.
+
+    ``line`` and ``tick`` name it as the tick-th event of its line; ``clock`` holds what is over when it starts
+    (other lines only). ``call_line``, ``call_tick`` and ``call_clock`` say the same of the begin of its call; they are
+    an event of their own only where ``stamped``.
+    """
+
+    row: int
+    run: int  # 0; the n-th run of an operation of a graph, from 1
+    by: int  # the row of the call: the launch of a graph for its operations, else the row itself
+    line: int
+    tick: int
+    clock: Clock
+    call_line: int
+    call_tick: int
+    call_clock: Clock
+    stamped: bool = False
+
+    def knows(self, line: int, tick: int) -> bool:
+        """Tell whether the tick-th event of a line is over when this starts."""
+        if line == self.line:
+            return tick < self.tick
+        return line < len(self.clock) and self.clock[line] >= tick
+
+    def call_knows(self, line: int, tick: int) -> bool:
+        """Tell whether the tick-th event of a line is over when the call begins."""
+        if line == self.call_line:
+            return tick < self.call_tick
+        return line < len(self.call_clock) and self.call_clock[line] >= tick
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """What a run tells beside the program: which calls failed, what queries returned, the order of issue.
+
+    ``errors``: the CUDA error of each call, by row; None if not known: then no call fails, and no query orders
+    anything. ``issued``: the rows of the calls in the order in which the driver took them (R1.1); None: as the text
+    has them, each thread as far as it can go. ``launch_blocking`` and ``sync_memops`` are the machine's (section 4,
+    R3.2).
+    """
+
+    errors: Mapping[int, int] | Sequence[int] | None = None
+    issued: Sequence[int] | None = None
+    launch_blocking: bool = False
+    sync_memops: bool = False
+
+
+def happened_in(run: Schedule) -> Happened:
+    """Give what happened in a scheduled run."""
+    return Happened(run.error.tolist(), run.order.tolist(), run.machine.launch_blocking, run.machine.sync_memops)
+
+
+class Order:
+    """The happens-before order of one program, for questions about its rows."""
+
+    def __init__(self, program: Program, steps: Iterable[Step]) -> None:
+        self._program = program
+        self._steps: dict[tuple[int, int], Step] = {}
+        self._last: dict[int, Step] = {}
+        for step in steps:
+            self._steps[step.row, step.run] = self._last[step.row] = step
+
+    def before(self, x: Moment, y: Moment) -> bool:
+        """Tell whether *x* is over before *y* starts, whatever the timing.
+
+        A row means the operation that its call puts into a stream, or the call itself where it puts none there.
+        Raises ``GaplessError`` for what never runs.
+        """
+        first, second = self._step(x), self._step(y)
+        return second.knows(first.line, first.tick)
+
+    def unordered(self, x: Moment, y: Moment) -> bool:
+        """Tell whether neither is ordered before the other. Raises ``GaplessError`` for what never runs."""
+        return not self.before(x, y) and not self.before(y, x)
+
+    def runs(self, row: int) -> int:
+        """Give how often the operation or call of a row runs: more than once only in a graph."""
+        last = self._last.get(row)
+        return 0 if last is None else max(1, last.run)
+
+    def _step(self, moment: Moment) -> Step:
+        step = self._last.get(moment) if isinstance(moment, int) else self._steps.get(moment)
+        if step is None:
+            row = moment if isinstance(moment, int) else moment[0]
+            raise GaplessError(f"{self._program.describe(row)} never runs, so nothing is ordered before or after it")
+        return step
+
+
+def order(program: Program, happened: Happened | None = None) -> Order:
+    """Give the happens-before order of a program (section 9, grade D only)."""
+    return Order(program, walk(program, happened))
+
+
+def walk(program: Program, happened: Happened | None = None) -> Iterator[Step]:
+    """Go through the program in issue order and give every operation and call that runs (section 9.4)."""
+    return _Walk(program, happened or Happened()).steps()
+
+
+def issue_order(program: Program) -> list[int]:
+    """Give the rows as the text has them; a thread that receives stops until the message is sent (HB14)."""
+    calls, objects, threads = (c.tolist() for c in (program.rows.call, program.rows.object, program.rows.thread))
+    if len(program.threads) == 1 and CallKind.RECEIVE not in calls:
+        return list(range(len(program)))
+    order: list[int] = []
+    sent = [0] * len(program.messages)
+    waiting: list[deque[int]] = [deque() for _ in program.threads]
+    stopped: dict[int, int] = {}  # thread -> message
+
+    def go_on(thread: int) -> None:
+        rows = waiting[thread]
+        while rows:
+            row = rows[0]
+            if calls[row] == CallKind.RECEIVE and not sent[objects[row]]:
+                stopped[thread] = objects[row]
+                return
+            order.append(rows.popleft())
+            if calls[row] == CallKind.RECEIVE:
+                sent[objects[row]] -= 1
+            elif calls[row] == CallKind.SEND:
+                sent[objects[row]] += 1
+                for other in [t for t, message in stopped.items() if message == objects[row]]:
+                    if sent[objects[row]]:
+                        del stopped[other]
+                        go_on(other)
+
+    for row, thread in enumerate(threads):
+        waiting[thread].append(row)
+        if thread not in stopped:
+            go_on(thread)
+    return order
+
+
+# ---------------------------------------------------------------------------------------------------- lines and streams
+
+
+class _Line:
+    """Events in order. ``clock`` is what the line knows of others; replaced, never changed."""
+
+    __slots__ = ("clock", "count", "index")
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.count = 0
+        self.clock: Clock = []
+
+    def state(self) -> State:
+        """Give what someone knows who knows all of this line."""
+        return self.clock, self.index, self.count
+
+    def learn(self, state: State) -> bool:
+        """Take over what a state knows; tell whether there was anything new."""
+        clock, index, count = state
+        mine = self.clock
+        if index >= 0:
+            if index == self.index or (index < len(mine) and mine[index] >= count) or not (count or clock):
+                return False
+        elif not clock:
+            return False
+        longest = max(len(mine), len(clock), index + 1)
+        both = zip(_padded(mine, longest), _padded(clock, longest), strict=True)
+        merged = [m if m > c else c for m, c in both]  # noqa: FURB136 - a call of max takes four times as long
+        if index >= 0 and merged[index] < count:
+            merged[index] = count
+        self.clock = merged
+        return True
+
+
+def _padded(clock: Clock, length: int) -> Clock:
+    return clock if len(clock) == length else clock + [0] * (length - len(clock))
+
+
+@dataclass(slots=True, eq=False)
+class _Stream:
+    line: _Line
+    kind: StreamKind
+    device: int
+    legacy: bool
+    held_by: list[_Stream] = field(default_factory=list)  # the streams that R2.1 makes it wait for
+    holds: State = NOTHING  # of the legacy stream: what the blocking ones wait for
+    pending: dict[int, _Stream] = field(default_factory=dict)  # of the legacy stream: used since it waited for them
+    # R6.14: kernels that a programmatic dependent has overtaken. Who waits for the whole stream waits for them too.
+    overtaken: list[State] = field(default_factory=list)
+    kernel: State | None = None  # what the last operation waited for, if it was a kernel
+
+
+# ------------------------------------------------------------------------------------------------------------- graphs
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    row: int
+    strand: tuple[int, ...]  # the captured stream; with a number in front for one inside a graph inside a graph
+    after: tuple[int, ...]  # the nodes it waits for
+
+
+@dataclass(slots=True, eq=False)
+class _Capture:
+    nodes: list[_Node] = field(default_factory=list)
+    tips: dict[int, tuple[int, ...]] = field(default_factory=dict)  # stream -> the nodes its next one waits for
+    nested: int = 0
+    open: bool = True
+
+
+@dataclass(slots=True, eq=False)
+class _Exec:
+    """An executable graph: instantiated once more, it is another one (R7.1)."""
+
+    nodes: Sequence[_Node]
+    lines: dict[tuple[int, ...], _Line] = field(default_factory=dict)
+    runs: dict[int, int] = field(default_factory=dict)  # row -> how often it ran
+    done: State = NOTHING
+
+
+# ------------------------------------------------------------------------------------------------------------ the walk
+
+
+class _Walk:
+    def __init__(self, program: Program, happened: Happened) -> None:
+        rows = program.rows
+        self._calls: list[int] = rows.call.tolist()
+        self._ops: list[int] = rows.op.tolist()
+        self._threads: list[int] = rows.thread.tolist()
+        self._on: list[int] = rows.stream.tolist()
+        self._objects: list[int] = rows.object.tolist()
+        self._seconds: list[int] = rows.second.tolist()
+        self._bytes: list[int] = rows.bytes.tolist()
+        self._device: list[int] = rows.device.tolist()
+        self._external: list[bool] = ((rows.flags & int(Flag.EXTERNAL)) != 0).tolist()
+        self._concerns_host = _concerns_host(rows)
+        self._completes = _completes(rows, happened)
+        self._overtakes = _overtakes(program)
+        self._happened = happened
+        self._errors = happened.errors
+        self._issued = issue_order(program) if happened.issued is None else happened.issued
+        self._count = 0
+        self._hosts = [self._line() for _ in program.threads]
+        self._streams = [
+            _Stream(self._line(), info.kind, info.device, info.kind is StreamKind.LEGACY) for info in program.streams
+        ]
+        if OpKind.P2P in self._ops:  # R3.7: an operation of the other device's legacy stream too, used or not
+            without = {s.device for s in self._streams} - {s.device for s in self._streams if s.legacy}
+            self._streams += [_Stream(self._line(), StreamKind.LEGACY, device, legacy=True) for device in without]
+        for stream in self._streams:
+            stream.held_by = [
+                s
+                for s in self._streams
+                if s is not stream and s.device == stream.device and fences(s.kind, stream.kind)
+            ]
+        self._events: list[State | None] = [None] * len(program.events)
+        self._messages: list[deque[State]] = [deque() for _ in program.messages]
+        self._graphs: list[_Exec | None] = [None] * len(program.graphs)
+        self._capturing: dict[int, _Capture] = {}
+        self._captured_events: dict[int, tuple[_Capture, tuple[int, ...]]] = {}
+        self._freed: dict[int, State] = {}  # buffer -> its stream-ordered free
+        self._reused: dict[int, int] = _reused(program)
+
+    def _line(self) -> _Line:
+        self._count += 1
+        return _Line(self._count - 1)
+
+    def steps(self) -> Iterator[Step]:
+        """Give every operation and call that runs."""
+        for row in self._issued:
+            op = self._ops[row]
+            if op < 0:
+                yield self._call(row)
+            elif not self._failed(row):
+                if self._capturing or op == OpKind.GRAPH or op == OpKind.WAIT:
+                    yield from self._put(row, op)
+                else:
+                    yield self._operation(row)
+
+    def _failed(self, row: int) -> bool:
+        return self._errors is not None and bool(self._errors[row])
+
+    # ------------------------------------------------------------------------------ calls that put nothing in a stream
+
+    def _call(self, row: int) -> Step:
+        host, call = self._hosts[self._threads[row]], self._calls[row]
+        host.count += 1
+        step = Step(row, 0, row, host.index, host.count, host.clock, host.index, host.count, host.clock, stamped=True)
+        if call == CallKind.SEND:
+            self._messages[self._objects[row]].append(host.state())
+        elif call == CallKind.RECEIVE:
+            if self._messages[self._objects[row]]:
+                self._tell(host, [self._messages[self._objects[row]].popleft()])  # HB14
+        elif not self._failed(row):
+            self._made(row, call, host)
+        return step
+
+    def _made(self, row: int, call: int, host: _Line) -> None:
+        if call == CallKind.QUERY and self._happened.errors is not None:
+            covered = self._of_event(row) if self._on[row] < 0 else self._of_stream(self._on[row])
+            self._tell(host, covered)  # HB7: it returned success
+        elif call == CallKind.SYNC_STREAM:
+            self._tell(host, self._of_stream(self._on[row]))  # HB6
+        elif call == CallKind.SYNC_EVENT:
+            self._tell(host, self._of_event(row))  # HB6
+        elif call == CallKind.SYNC_DEVICE:  # R2.6
+            here = [s for s in range(len(self._streams)) if self._streams[s].device == self._device[row]]
+            self._tell(host, [state for s in here for state in self._whole(self._streams[s])])
+        elif call == CallKind.CAPTURE:
+            capture = _Capture()
+            self._capturing[self._on[row]] = capture
+            capture.tips[self._on[row]] = ()  # R7.5: what stands in the stream already is no dependency
+        elif call == CallKind.CAPTURE_END:
+            self._end_capture(row)
+        elif call == CallKind.GRAPH_BUILD:
+            built = self._graphs[self._seconds[row]]
+            self._graphs[self._objects[row]] = None if built is None else _Exec(built.nodes)
+
+    def _tell(self, host: _Line, states: Iterable[State]) -> None:
+        """Let a host thread know; who knew the thread before does not know this yet, hence the new count."""
+        for state in states:
+            host.count += host.learn(state)
+
+    def _whole(self, stream: _Stream) -> list[State]:
+        """Give all prior work of a stream."""
+        return [stream.line.state(), *stream.overtaken]
+
+    def _of_stream(self, stream: int) -> list[State]:
+        """Give all that synchronising a stream covers: for the legacy one the blocking streams too (R2.5)."""
+        this = self._streams[stream]
+        return [state for s in (this, *this.pending.values()) for state in self._whole(s)]
+
+    def _of_event(self, row: int) -> list[State]:
+        state = self._events[self._objects[row]]
+        return [] if state is None else [state]  # R5.3
+
+    # --------------------------------------------------------------------------------------- calls that put operations
+
+    def _put(self, row: int, op: int) -> Iterator[Step]:
+        """An operation that may belong to a capture, or that is a graph."""
+        s = self._on[row]
+        if op == OpKind.WAIT and self._joins_capture(row, s):
+            return
+        if s in self._capturing:
+            self._capture(row, self._capturing[s], s)
+        elif op == OpKind.GRAPH:
+            graph = self._graphs[self._objects[row]]
+            if graph is not None:
+                yield from self._launch(row, graph)
+        else:
+            yield self._operation(row)
+
+    def _operation(self, row: int) -> Step:
+        op, stream, host = self._ops[row], self._streams[self._on[row]], self._hosts[self._threads[row]]
+        line = stream.line
+        if op == OpKind.WAIT and self._events[self._objects[row]] is None:
+            line.count += 1  # never recorded: no action at all
+            return Step(row, 0, row, line.index, line.count, line.clock, host.index, host.count, host.clock)
+        stamped = self._concerns_host[row]
+        if stamped:
+            host.count += 1
+        line = self._start(row, stream, host)  # HB2, HB3, HB4
+        call = host.index, host.count, host.clock
+        if op == OpKind.WAIT:
+            for state in self._of_event(row):
+                line.learn(state)  # HB5
+        elif op == OpKind.MALLOC:
+            self._handed_out_again(row, line)
+        line.count += 1
+        step = Step(row, 0, row, line.index, line.count, line.clock, *call, stamped)
+        if op == OpKind.RECORD:
+            step = step._replace(clock=self._record(row, stream))
+        elif op == OpKind.FREE:
+            self._freed[self._objects[row]] = line.state()
+        if stream.legacy and op != OpKind.RECORD:  # R2.3: a record orders no later work of the blocking streams
+            stream.holds = line.state()
+        if op == OpKind.P2P and self._calls[row] == CallKind.COPY_SYNC:
+            self._hold_devices(row, line)
+        if self._completes[row]:
+            self._tell(host, [line.state()])  # HB6
+        return step
+
+    def _start(self, row: int, stream: _Stream, host: _Line, *, empty: bool = False) -> _Line:
+        """Let a stream's line know what its next operation waits for; give the line."""
+        op = self._ops[row]
+        if row in self._overtakes and stream.kernel is not None:
+            self._overtake(stream, stream.kernel)
+        line = stream.line
+        line.learn(host.state())
+        peer = op == OpKind.P2P and self._calls[row] == CallKind.COPY_SYNC
+        elsewhere = self._elsewhere(row) if peer else []  # HB12: as if issued on the other device's legacy stream too
+        if not stream.legacy:
+            for other in stream.held_by:
+                line.learn(other.holds)  # HB4
+                other.pending[line.index] = stream
+        elif op != OpKind.RECORD and not is_empty_action(op, self._bytes[row], empty=empty):
+            for other in (*stream.pending.values(), *elsewhere):
+                for state in self._whole(other):
+                    line.learn(state)  # HB4
+            stream.pending.clear()
+        else:
+            for other in elsewhere:
+                if other.legacy:
+                    line.learn(other.line.state())
+        stream.kernel = line.state() if op == OpKind.KERNEL else None
+        return line
+
+    def _overtake(self, stream: _Stream, before_kernel: State) -> None:
+        """Let the stream go on beside its last kernel, on a line of its own (HB15)."""
+        stream.overtaken.append(stream.line.state())
+        line = self._line()
+        line.learn(before_kernel)
+        stream.line = line
+
+    def _record(self, row: int, stream: _Stream) -> Clock:
+        """Take the snapshot (R5.1): on the legacy stream it covers the blocking streams too. Give its clock."""
+        event = self._objects[row]
+        self._captured_events.pop(event, None)
+        if not (stream.overtaken or stream.pending):
+            self._events[event] = stream.line.state()
+            return stream.line.clock
+        snapshot = _Line(-1)
+        for state in self._of_stream(self._on[row]):
+            snapshot.learn(state)
+        self._events[event] = (snapshot.clock, -1, 0)
+        return snapshot.clock
+
+    def _elsewhere(self, row: int) -> list[_Stream]:
+        """Give the legacy and blocking streams of the other device of a synchronous peer copy (R3.7)."""
+        here = self._streams[self._on[row]].device
+        devices = {self._device[row], self._seconds[row]} - {here, -1}
+        return [s for s in self._streams if s.device in devices and (s.legacy or is_blocking(s.kind))]
+
+    def _hold_devices(self, row: int, line: _Line) -> None:
+        """Let the other device's legacy stream go on after a synchronous peer copy (HB12)."""
+        for other in self._elsewhere(row):
+            if other.legacy:
+                other.line.learn(line.state())
+                other.line.count += 1
+                other.holds = other.line.state()
+
+    def _handed_out_again(self, row: int, line: _Line) -> None:
+        """R8.3: once some thread has synchronised with the free, the pool may hand the memory out to any stream."""
+        freed = self._freed.get(self._reused.get(row, -1))
+        if freed is None:
+            return
+        _, index, count = freed
+        if any(index < len(host.clock) and host.clock[index] >= count for host in self._hosts):
+            line.learn(freed)  # HB10
+
+    # ---------------------------------------------------------------------------------------------- capture and launch
+
+    def _joins_capture(self, row: int, s: int) -> bool:
+        """R7.4: a stream that waits for an event of a capture joins it. True if the wait is dealt with."""
+        if self._objects[row] not in self._captured_events:
+            return False
+        capture, tips = self._captured_events[self._objects[row]]
+        if capture.open:
+            self._capturing[s] = capture
+            capture.tips[s] = tuple(dict.fromkeys((*capture.tips.get(s, ()), *tips)))
+        return True
+
+    def _capture(self, row: int, capture: _Capture, s: int) -> None:
+        op = self._ops[row]
+        if op == OpKind.RECORD:
+            self._captured_events[self._objects[row]] = (capture, capture.tips[s])
+            self._events[self._objects[row]] = None
+        elif op == OpKind.GRAPH:
+            graph = self._graphs[self._objects[row]]
+            if graph is not None:
+                self._capture_graph(capture, s, graph.nodes)
+        elif op != OpKind.WAIT or self._external[row]:
+            capture.nodes.append(_Node(row, (s,), capture.tips[s]))
+            capture.tips[s] = (len(capture.nodes) - 1,)
+
+    def _capture_graph(self, capture: _Capture, s: int, nodes: Sequence[_Node]) -> None:
+        """Put the nodes of a graph into another: its roots wait for the stream, the stream for all of it (HB11)."""
+        first = len(capture.nodes)
+        capture.nested += 1
+        for node in nodes:
+            after = tuple(first + n for n in node.after) or capture.tips[s]
+            capture.nodes.append(_Node(node.row, (-capture.nested, *node.strand), after))
+        if nodes:
+            capture.tips[s] = tuple(range(first, len(capture.nodes)))
+
+    def _end_capture(self, row: int) -> None:
+        capture = self._capturing.get(self._on[row])
+        if capture is None:
+            return
+        capture.open = False
+        self._capturing = {s: other for s, other in self._capturing.items() if other is not capture}
+        if self._objects[row] >= 0:
+            self._graphs[self._objects[row]] = _Exec(capture.nodes)
+
+    def _launch(self, row: int, graph: _Exec) -> Iterator[Step]:
+        """R7.1: prior stream work, then the nodes in their own order, then later stream work (HB11)."""
+        stream, host = self._streams[self._on[row]], self._hosts[self._threads[row]]
+        line = self._start(row, stream, host, empty=not graph.nodes)
+        line.learn(graph.done)
+        line.count += 1
+        begun, clock, call = line.state(), line.clock, (host.index, host.count, host.clock)
+        states: list[State] = []
+        for node in graph.nodes:
+            strand = graph.lines.get(node.strand)
+            if strand is None:
+                strand = graph.lines[node.strand] = self._line()
+            strand.learn(begun)
+            for other in node.after:
+                strand.learn(states[other])
+            if self._ops[node.row] == OpKind.WAIT:
+                for state in self._of_event(node.row):
+                    strand.learn(state)
+            strand.count += 1
+            states.append(strand.state())
+            run = graph.runs[node.row] = graph.runs.get(node.row, 0) + 1
+            yield Step(node.row, run, row, strand.index, strand.count, strand.clock, *call)
+        for strand in graph.lines.values():
+            line.learn(strand.state())
+        line.count += 1
+        graph.done = line.state()
+        if stream.legacy:
+            stream.holds = line.state()
+        yield Step(row, 0, row, line.index, line.count, clock, *call)
+
+
+def _concerns_host(rows: Rows) -> list[bool]:
+    """Tell of which calls the begin itself, and not only the operation, has to do with host memory (9.2, HB8)."""
+    host_side = np.where(rows.op == OpKind.H2D, rows.src, np.where(rows.op == OpKind.D2H, rows.dst, MemoryKind.UNKNOWN))
+    managed = (host_side == MemoryKind.MANAGED) & (rows.call == CallKind.COPY_SYNC)
+    return ((host_side == MemoryKind.PAGEABLE) | managed).tolist()
+
+
+def _completes(rows: Rows, happened: Happened) -> list[bool]:
+    """Tell which calls return only when their operation is complete, by the documentation (table 3.1, HB6)."""
+    copy, memset = rows.call == CallKind.COPY_SYNC, rows.call == CallKind.MEMSET_SYNC
+    between_host = np.isin(rows.call, (CallKind.COPY_SYNC, CallKind.COPY_ASYNC)) & (rows.op == OpKind.H2H)
+    from_pinned = copy & (rows.op == OpKind.H2D) & (rows.src == MemoryKind.PINNED)
+    to_host = copy & (rows.op == OpKind.D2H) & (rows.dst != MemoryKind.MANAGED)  # R3.3
+    completes = between_host | from_pinned | to_host | (memset & (rows.dst == MemoryKind.PINNED))
+    if happened.sync_memops:
+        completes |= copy | memset
+    if happened.launch_blocking:
+        completes |= rows.call == CallKind.LAUNCH
+    return completes.tolist()
+
+
+def _overtakes(program: Program) -> set[int]:
+    """Give the programmatic dependent kernels that are done before they wait for the kernel before (R6.14, HB15).
+
+    Of a kernel that waits at all the accesses count as those of its main part, after the wait.
+    """
+    rows = program.rows
+    dependent = np.flatnonzero(rows.flags & int(Flag.PROGRAMMATIC)).tolist()
+    return {row for row in dependent if program.grids[rows.grid[row]].prologue >= rows.duration[row] >= 0}
+
+
+def _reused(program: Program) -> dict[int, int]:
+    """Give for each allocation whose memory is handed out again the buffer that had it before."""
+    rows, malloc, reused = program.rows, dict[int, int](), dict[int, int]()
+    if CallKind.REUSE not in rows.call:
+        return reused
+    for row, (call, buffer, of) in enumerate(
+        zip(rows.call.tolist(), rows.object.tolist(), rows.second.tolist(), strict=True)
+    ):
+        if call == CallKind.MALLOC_ASYNC:
+            malloc[buffer] = row
+        elif call == CallKind.REUSE and buffer in malloc:
+            reused[malloc[buffer]] = of
+    return reused

@@ -1,0 +1,101 @@
+"""Which calls of different host threads the program itself puts in order, and what is left to chance (R1.2)."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+from .kinds import CallKind, OpKind, StreamKind
+from .ordering import fences
+from .program import Program
+
+
+class HostOrder:
+    """The order of calls by their threads and by what the threads tell each other, and by nothing else (HB1, HB14)."""
+
+    def __init__(self, program: Program, issued: Iterable[int]) -> None:
+        rows = program.rows
+        calls, objects, self._threads = rows.call.tolist(), rows.object.tolist(), rows.thread.tolist()
+        self._number = [0] * len(program)  # of the call in its thread, from 1
+        self._known: list[tuple[int, ...]] = [()] * len(program)  # calls of each thread that are over when it begins
+        made = [0] * len(program.threads)
+        known: list[tuple[int, ...]] = [(0,) * len(program.threads) for _ in program.threads]
+        sent: list[deque[tuple[int, ...]]] = [deque() for _ in program.messages]
+        for row in issued:
+            thread = self._threads[row]
+            made[thread] += 1
+            self._number[row], self._known[row] = made[thread], known[thread]
+            if calls[row] == CallKind.SEND:
+                mine = list(known[thread])
+                mine[thread] = made[thread]
+                sent[objects[row]].append(tuple(mine))
+            elif calls[row] == CallKind.RECEIVE and sent[objects[row]]:
+                told = sent[objects[row]].popleft()
+                known[thread] = tuple(max(a, b) for a, b in zip(known[thread], told, strict=True))
+
+    def before(self, x: int, y: int) -> bool:
+        """Tell whether the call of row *x* has returned before that of row *y* begins, in every run."""
+        thread = self._threads[x]
+        if thread == self._threads[y]:
+            return self._number[x] < self._number[y]
+        return bool(self._known[y]) and self._known[y][thread] >= self._number[x] > 0
+
+    def unordered_calls(self, row: int, calls: dict[int, tuple[list[int], list[int]]]) -> Iterator[int]:
+        """Give those of *calls* (thread -> numbers, rows) that no order puts before the call of *row*."""
+        for thread, (numbers, rows) in calls.items():
+            if thread != self._threads[row] and numbers[-1] > self._known[row][thread]:
+                yield from rows[bisect_right(numbers, self._known[row][thread]):]  # fmt: skip
+
+    def add(self, row: int, calls: dict[int, tuple[list[int], list[int]]]) -> None:
+        """Put the call of *row* into *calls*."""
+        numbers, rows = calls.setdefault(self._threads[row], ([], []))
+        numbers.append(self._number[row])
+        rows.append(row)
+
+
+def left_to_chance(
+    program: Program, order: HostOrder, issued: Sequence[int], running: Collection[int]
+) -> Iterator[tuple[int, int]]:
+    """Give the pairs of calls whose order decides what happens and is not decided by the program (R1.2, class O).
+
+    Two operations of one stream, or of the legacy and a blocking stream, that unordered host threads issue; a record of
+    an event and a wait for it (of a stream or of a host thread). *running*: the rows that put an operation into a
+    stream.
+    """
+    rows = program.rows
+    ops, on, objects = rows.op.tolist(), rows.stream.tolist(), rows.object.tolist()
+    calls, seconds = rows.call.tolist(), rows.second.tolist()
+    beside = _fenced(program)
+    in_stream: list[dict[int, tuple[list[int], list[int]]]] = [{} for _ in program.streams]
+    records: list[dict[int, tuple[list[int], list[int]]]] = [{} for _ in program.events]
+    waits: list[dict[int, tuple[list[int], list[int]]]] = [{} for _ in program.events]
+    for row in issued:
+        if ops[row] >= 0 and row in running:
+            streams = [on[row]]
+            if ops[row] == OpKind.P2P and calls[row] == CallKind.COPY_SYNC:  # R3.7: of both devices' legacy streams
+                streams += [
+                    s for s, info in enumerate(program.streams)
+                    if info.kind is StreamKind.LEGACY and info.device == seconds[row] and s != on[row]
+                ]  # fmt: skip
+            for stream in streams:
+                for other in (stream, *beside[stream]):
+                    yield from ((x, row) for x in order.unordered_calls(row, in_stream[other]))
+            for stream in streams:
+                order.add(row, in_stream[stream])
+        event = objects[row] if on[row] < 0 or ops[row] in (OpKind.RECORD, OpKind.WAIT) else -1
+        if calls[row] == CallKind.RECORD:
+            yield from ((x, row) for x in order.unordered_calls(row, waits[event]))
+            order.add(row, records[event])
+        elif event >= 0 and calls[row] in (CallKind.WAIT_EVENT, CallKind.SYNC_EVENT, CallKind.QUERY):
+            yield from ((x, row) for x in order.unordered_calls(row, records[event]))
+            order.add(row, waits[event])
+
+
+def _fenced(program: Program) -> list[list[int]]:
+    """Give for each stream those that the legacy stream's fence lets it wait for, or it for them (R2.1)."""
+    infos = list(enumerate(program.streams))
+    return [
+        [s for s, a in infos if s != t and a.device == b.device and (fences(a.kind, b.kind) or fences(b.kind, a.kind))]
+        for t, b in infos
+    ]

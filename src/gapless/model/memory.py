@@ -1,0 +1,242 @@
+"""Which accesses touch the same bytes: memory behind the names of buffers, and ranges of it.
+
+A name is not the memory. An allocation gives a name new memory, and an allocator may hand memory out again under
+another name (``reuse B of A``). ``memories`` follows both; ``Memory`` keeps the accesses to one piece of memory, by
+bytes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from .happens_before import Clock
+from .kinds import CallKind
+from .program import Program
+
+END = 1 << 62  # the end of memory whose size is not known
+ALLOCATIONS = (CallKind.MALLOC, CallKind.MALLOC_ASYNC, CallKind.HOST_MALLOC)
+FREES = (CallKind.FREE, CallKind.FREE_ASYNC, CallKind.HOST_FREE)
+
+T = TypeVar("T")
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """Which memory each buffer names. ``first``: at the start, by buffer; ``then``: from a call on, by its row.
+
+    ``names``: all buffers that ever name a piece of memory, by memory, where there are several. ``unborn``: memory that
+    is allocated only later. ``edges``: where accesses to the memory of a buffer begin and end, by buffer; empty where
+    all of them touch all of it.
+    """
+
+    first: list[int]
+    then: dict[int, int]
+    names: dict[int, list[int]]
+    unborn: set[int]
+    edges: list[list[int]]
+
+
+def memories(program: Program, issued: Iterable[int]) -> Naming:
+    """Follow allocations, frees and reuse through the calls in issue order (R8.2, R8.7)."""
+    rows = program.rows
+    if not np.isin(rows.call, (*ALLOCATIONS, *FREES, CallKind.REUSE)).any():
+        return Naming(list(range(len(program.buffers))), {}, {}, set(), _edges(program, range(len(program.buffers))))
+    calls, objects, seconds = rows.call.tolist(), rows.object.tolist(), rows.second.tolist()
+    now = list(range(len(program.buffers)))
+    count, then, unborn, names = len(now), dict[int, int](), set[int](), dict[int, list[int]]()
+    touched: set[int] = set()  # buffers that were allocated, freed or bound before
+    fresh: dict[int, int] = {}  # buffer -> the allocation that gave it its memory, as long as nothing else was said
+    family = list(now)
+    for row in issued:
+        call, buffer = calls[row], objects[row]
+        if call in ALLOCATIONS:
+            if buffer in touched:
+                now[buffer] = then[row] = count
+                count += 1
+            else:
+                unborn.add(now[buffer])
+            touched.add(buffer)
+            fresh[buffer] = row
+        elif call in FREES:
+            touched.add(buffer)
+            fresh.pop(buffer, None)
+        elif call == CallKind.REUSE:
+            touched.add(buffer)
+            memory = now[buffer] = then[fresh.pop(buffer, row)] = now[seconds[row]]
+            names.setdefault(memory, [seconds[row]]).append(buffer)
+            _join(family, buffer, seconds[row])
+    return Naming(list(range(len(program.buffers))), then, names, unborn, _edges(program, family))
+
+
+def _join(family: list[int], buffer: int, other: int) -> None:
+    old, new = family[buffer], family[other]
+    if old != new:
+        family[:] = [new if member == old else member for member in family]
+
+
+def _edges(program: Program, family: Sequence[int]) -> list[list[int]]:
+    """Give for every buffer where the accesses to it and to its family (the names of shared memory) begin and end."""
+    accesses = program.accesses
+    marks: dict[int, set[int]] = {}
+    partial = np.flatnonzero((accesses.low > 0) | (accesses.high >= 0))
+    for buffer, low, high in zip(
+        accesses.buffer[partial].tolist(), accesses.low[partial].tolist(), accesses.high[partial].tolist(), strict=True
+    ):
+        marks.setdefault(family[buffer], set()).update(span(program, buffer, low, high))
+    sizes: dict[int, set[int]] = {}
+    for buffer, head in enumerate(family):
+        sizes.setdefault(head, set()).add(span(program, buffer)[1])
+    edges: dict[int, list[int]] = {}
+    for head, ends in sizes.items():
+        if head in marks or len(ends) > 1:
+            edges[head] = sorted({0, *ends, *marks.get(head, ())})
+    return [edges.get(head, []) for head in family]
+
+
+def span(program: Program, buffer: int, low: int = 0, high: int = -1) -> Span:
+    """Give the bytes of an access; all of a buffer whose size is not known ends at ``END``."""
+    if high >= 0:
+        return low, high
+    size = program.buffers[buffer].bytes
+    return low, END if size < 0 else size
+
+
+class _Uses(Generic[T]):
+    """Accesses by line, each line in order of its events.
+
+    ``base`` is an event that comes after all accesses before ``recent``: who knows it looks at the recent ones only.
+    """
+
+    __slots__ = ("base", "counts", "recent", "uses")
+
+    def __init__(self) -> None:
+        self.counts: dict[int, list[int]] = {}
+        self.uses: dict[int, list[T]] = {}
+        self.recent: dict[int, int] = {}  # line -> its last access since base
+        self.base = (-1, 0)
+
+    def add(self, line: int, count: int, use: T) -> None:
+        self.recent[line] = count
+        if line in self.counts:
+            self.counts[line].append(count)
+            self.uses[line].append(use)
+        else:
+            self.counts[line], self.uses[line] = [count], [use]
+
+    def settle(self, line: int, count: int) -> None:
+        """Say that this event comes after all accesses so far."""
+        self.base = (line, count)
+        self.recent = {}
+
+    def unknown_to(self, line: int, clock: Clock) -> list[T]:
+        """Give all that are not over for who has this clock and stands on this line."""
+        found: list[T] = []
+        if not self.counts:
+            return found
+        known = len(clock)
+        settled, count = self.base
+        if settled == line or (0 <= settled < known and clock[settled] >= count):
+            last = self.recent.items()
+        else:
+            last = [(other, counts[-1]) for other, counts in self.counts.items()]
+        for other, count in last:
+            over = clock[other] if other < known else 0
+            if count > over and other != line:
+                found += self.uses[other][bisect_right(self.counts[other], over) :]
+        return found
+
+
+class _Place(Generic[T]):
+    """The accesses at one node."""
+
+    __slots__ = ("reads", "writes")
+
+    def __init__(self) -> None:
+        self.reads = _Uses[T]()
+        self.writes = _Uses[T]()
+
+    def conflicts(self, write: bool, line: int, clock: Clock) -> list[T]:
+        """Give all that conflict with an access and are not over when it starts."""
+        found = self.writes.unknown_to(line, clock)
+        return found + self.reads.unknown_to(line, clock) if write else found
+
+    def add(self, write: bool, line: int, count: int, use: T) -> None:
+        (self.writes if write else self.reads).add(line, count, use)
+
+    def meet(self, write: bool, line: int, count: int, clock: Clock, use: T) -> list[T]:
+        """Keep an access; give what it conflicts with. A write that comes after all before settles them."""
+        found = self.conflicts(write, line, clock)
+        if write and not found:
+            self.writes.settle(line, count)
+            self.reads.settle(line, count)
+        self.add(write, line, count, use)
+        return found
+
+
+class Memory(Generic[T]):
+    """The accesses to one piece of memory, and which of them conflict with a new one.
+
+    Bytes are looked up in a segment tree over *edges*: an access stands at the few nodes that together cover its bytes,
+    and is known as standing below at every node above them. Two accesses share bytes exactly if a node of the one is a
+    node of the other, or lies above or below it.
+    """
+
+    def __init__(self, edges: Sequence[int]) -> None:
+        self._edges = edges
+        self._whole = _Place[T]()
+        self._leaves = 1 << max(0, len(edges) - 2).bit_length()
+        self._here: dict[int, _Place[T]] = {}
+        self._below: dict[int, _Place[T]] = {}
+        self._nodes: dict[Span, tuple[list[int], list[int]]] = {}
+
+    def meet(self, bytes_: Span, write: bool, line: int, count: int, clock: Clock, use: T) -> list[T]:
+        """Keep an access, the count-th event of a line, which starts when what *clock* says is over.
+
+        Gives every earlier access that shares bytes with it, is a write or meets one, and is not over; some twice.
+        """
+        if bytes_[0] >= bytes_[1]:
+            return []
+        if not self._edges:
+            return self._whole.meet(write, line, count, clock, use)
+        nodes, above = self._cover(bytes_)
+        found: list[T] = []
+        for node in nodes:
+            found += _at(self._here, node).meet(write, line, count, clock, use)
+        for kept, where in ((self._below, nodes), (self._here, above)):
+            for node in where:
+                if node in kept:
+                    found += kept[node].conflicts(write, line, clock)
+        for node in above:
+            _at(self._below, node).add(write, line, count, use)
+        return found
+
+    def _cover(self, bytes_: Span) -> tuple[list[int], list[int]]:
+        """Give the nodes that cover these bytes, and all nodes above them."""
+        if bytes_ not in self._nodes:
+            self._nodes[bytes_] = self._find(*bytes_)
+        return self._nodes[bytes_]
+
+    def _find(self, begin: int, end: int) -> tuple[list[int], list[int]]:
+        nodes: list[int] = []
+        low, high = (self._leaves + bisect_left(self._edges, edge) for edge in (begin, end))
+        while low < high:
+            if low & 1:
+                nodes.append(low)
+                low += 1
+            if high & 1:
+                high -= 1
+                nodes.append(high)
+            low, high = low >> 1, high >> 1
+        return nodes, sorted({node >> shift for node in nodes for shift in range(1, node.bit_length())})
+
+
+def _at(kept: dict[int, _Place[T]], node: int) -> _Place[T]:
+    if node not in kept:
+        kept[node] = _Place[T]()
+    return kept[node]

@@ -1,0 +1,443 @@
+"""The race check agrees with a slow and simple one on random programs.
+
+The simple one is written from section 9 alone: it draws every happens-before edge between the begin and the end of
+every call and operation, closes the relation, and looks at every pair of accesses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gapless.model.happens_before import Happened, issue_order, order
+from gapless.model.kinds import CallKind, MemoryKind, OpKind, StreamKind
+from gapless.model.program import Buffer, Event, Program, Stream
+from gapless.model.races import RaceClass, find_races
+
+# ------------------------------------------------------------------------------------------------- the simple checker
+
+Job = tuple[int, int]  # row, and which run of it
+
+
+@dataclass
+class Naive:
+    program: Program
+    happened: Happened
+    edges: dict[int, set[int]] = field(default_factory=dict)
+    numbers: dict[object, int] = field(default_factory=dict)
+    behind: dict[int, int] = field(default_factory=dict)
+    jobs: list[Job] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        rows = self.program.rows
+        self.r = {name: getattr(rows, name).tolist() for name in rows.__slots__}
+        self.infos = self.program.streams
+        self.stream_ops: list[tuple[Job, int, bool, bool]] = []  # job, stream, is it empty, is it a record
+        self.build()
+
+    def number(self, node: object) -> int:
+        return self.numbers.setdefault(node, len(self.numbers))
+
+    def edge(self, a: object, b: object) -> None:
+        self.edges.setdefault(self.number(a), set()).add(self.number(b))
+
+    def reached(self, a: int) -> int:
+        """All nodes behind one, as the bits of a number."""
+        if a not in self.behind:
+            bits = 0
+            for b in self.edges.get(a, ()):
+                bits |= 1 << b | self.reached(b)
+            self.behind[a] = bits
+        return self.behind[a]
+
+    def is_ordered(self, a: object, b: object) -> bool:
+        return bool(self.reached(self.number(a)) >> self.number(b) & 1)
+
+    def kind(self, stream: int) -> StreamKind:
+        return self.infos[stream].kind
+
+    def is_fenced(self, a: int, b: int) -> bool:
+        """R2.1: the legacy stream on one side, a blocking one on the other, of one device."""
+        blocking = (StreamKind.BLOCKING, StreamKind.PER_THREAD)
+        legacy = StreamKind.LEGACY
+        x, y = self.kind(a), self.kind(b)
+        return self.infos[a].device == self.infos[b].device and (
+            (x == legacy and y in blocking) or (y == legacy and x in blocking)
+        )
+
+    def build(self) -> None:
+        issued = self.happened.issued if self.happened.issued is not None else issue_order(self.program)
+        last_call: dict[int, int] = {}
+        events: dict[int, int | None] = {}  # event -> record row
+        waits_of: dict[int, list[int]] = {}
+        sent: dict[int, list[int]] = {}
+        captures: dict[int, dict] = {}
+        captured: dict[int, tuple[dict, list[int]]] = {}
+        graphs: dict[int, dict] = {}
+        for row in issued:
+            call, op, stream, thing = (self.r[n][row] for n in ("call", "op", "stream", "object"))
+            self.edge(("begin", row), ("return", row))
+            thread = self.r["thread"][row]
+            if thread in last_call:
+                self.edge(("return", last_call[thread]), ("begin", row))  # HB1
+            last_call[thread] = row
+            error = 0 if self.happened.errors is None else self.happened.errors[row]
+            if op >= 0:
+                if op == OpKind.WAIT and thing in captured:
+                    capture, tips = captured[thing]
+                    if capture["open"]:
+                        captures[stream] = capture
+                        capture["tips"].setdefault(stream, [])
+                        capture["tips"][stream] = capture["tips"][stream] + tips
+                elif stream in captures:
+                    capture = captures[stream]
+                    if op == OpKind.RECORD:
+                        captured[thing] = (capture, list(capture["tips"][stream]))
+                        events[thing] = None
+                    elif op != OpKind.WAIT:
+                        capture["nodes"].append((row, list(capture["tips"][stream])))
+                        capture["tips"][stream] = [row]
+                elif op == OpKind.GRAPH:
+                    if thing in graphs:
+                        self.launch(row, stream, graphs[thing], waits_of)
+                elif op == OpKind.WAIT and events.get(thing) is None:
+                    pass  # R5.3
+                else:
+                    if op == OpKind.WAIT:
+                        waits_of.setdefault(stream, []).append(events[thing])
+                    self.operation((row, 0), stream, waits_of)
+                    if op == OpKind.RECORD:
+                        events[thing] = row
+                        captured.pop(thing, None)
+                    if self.completes(row):
+                        self.edge(("done", (row, 0)), ("return", row))  # HB6
+            elif call == CallKind.SEND:
+                self.jobs.append((row, 0))
+                sent.setdefault(thing, []).append(row)
+            elif call == CallKind.RECEIVE:
+                self.jobs.append((row, 0))
+                self.edge(("return", sent[thing].pop(0)), ("return", row))  # HB14
+            else:
+                self.jobs.append((row, 0))
+                self.call(row, call, stream, thing, error, events, captures, graphs)
+
+    def call(self, row, call, stream, thing, error, events, captures, graphs) -> None:
+        is_query = call == CallKind.QUERY and self.happened.errors is not None and error == 0
+        if call == CallKind.SYNC_DEVICE:
+            for job, s, _, _ in self.stream_ops:
+                if self.r["device"][row] in self.devices(job, s):
+                    self.edge(("done", job), ("return", row))
+        elif call == CallKind.SYNC_EVENT or (is_query and stream < 0):
+            if events.get(thing) is not None:
+                self.edge(("snapshot", (events[thing], 0)), ("return", row))
+        elif call == CallKind.SYNC_STREAM or is_query:
+            for job, s, _, _ in self.stream_ops:
+                with_blocking = self.kind(stream) == StreamKind.LEGACY and self.is_fenced(stream, s)  # R2.5
+                if stream in self.legacies(job, s) or with_blocking:
+                    self.edge(("done", job), ("return", row))
+        elif call == CallKind.CAPTURE:
+            captures[stream] = {"open": True, "nodes": [], "tips": {stream: []}}
+        elif call == CallKind.CAPTURE_END and stream in captures:
+            capture = captures[stream]
+            capture["open"] = False
+            for s in [s for s, other in captures.items() if other is capture]:
+                del captures[s]
+            graphs[thing] = {"nodes": capture["nodes"], "runs": {}, "before": None}
+
+    def devices(self, job: Job, stream: int) -> set[int]:
+        here = {self.infos[stream].device}
+        return here | {self.r["second"][job[0]]} if self.is_peer(job) else here
+
+    def is_peer(self, job: Job) -> bool:
+        return self.r["op"][job[0]] == OpKind.P2P and self.r["call"][job[0]] == CallKind.COPY_SYNC
+
+    def legacies(self, job: Job, stream: int) -> set[int]:
+        """The streams that an operation stands in: a synchronous peer copy in both legacy streams (HB12)."""
+        there = {
+            s for s, i in enumerate(self.infos) if i.kind == StreamKind.LEGACY and i.device in self.devices(job, stream)
+        }
+        return there if self.is_peer(job) else {stream}
+
+    def operation(self, job: Job, stream: int, waits_of: dict[int, list[int]], empty: bool = False) -> None:
+        row = job[0]
+        op = self.r["op"][row]
+        empty = empty or op == OpKind.MALLOC or (self.r["bytes"][row] == 0 and op != OpKind.KERNEL)
+        record = op == OpKind.RECORD
+        self.jobs.append(job)
+        self.edge(("begin", row), ("start", job))  # HB2
+        self.edge(("start", job), ("done", job))
+        if record:  # an event is complete when the record is, and all that it covers
+            self.edge(("start", job), ("covered", job))
+            self.edge(("covered", job), ("snapshot", job))
+            self.edge(("done", job), ("snapshot", job))
+        mine = self.legacies(job, stream)
+        for other, s, _, was_record in self.stream_ops:
+            theirs = self.legacies(other, s)
+            if mine & theirs:
+                self.edge(("done", other), ("start", job))  # HB3
+            elif any(self.fenced_pair(a, b) for a in theirs for b in mine):
+                into_legacy = any(self.kind(m) == StreamKind.LEGACY for m in mine)
+                out_of_legacy = any(self.kind(t) == StreamKind.LEGACY for t in theirs)
+                if record and into_legacy:
+                    self.edge(("done", other), ("covered", job))  # R2.3: covered, and it orders nothing else
+                elif not (empty and into_legacy) and not (was_record and out_of_legacy):  # R2.3
+                    self.edge(("done", other), ("start", job))  # HB4
+            if self.is_peer(job) and not empty and self.is_peer_fenced(job, stream, s):
+                self.edge(("done", other), ("start", job))  # HB12
+            if self.is_peer(other) and self.is_peer_fenced(other, s, stream):
+                self.edge(("done", other), ("start", job))  # HB12
+        for recorded in waits_of.get(stream, ()):
+            self.edge(("snapshot", (recorded, 0)), ("start", job))  # HB5
+        self.stream_ops.append((job, stream, empty, record))
+
+    def fenced_pair(self, a: int, b: int) -> bool:
+        return self.is_fenced(a, b)
+
+    def is_peer_fenced(self, job: Job, stream: int, other: int) -> bool:
+        kinds = (StreamKind.LEGACY, StreamKind.BLOCKING, StreamKind.PER_THREAD)
+        return self.infos[other].device in self.devices(job, stream) and self.kind(other) in kinds
+
+    def launch(self, row: int, stream: int, graph: dict, waits_of: dict[int, list[int]]) -> None:
+        job = (row, 0)
+        self.operation(job, stream, waits_of, empty=not graph["nodes"])
+        if graph["before"] is not None:
+            self.edge(("done", graph["before"]), ("start", job))  # R7.1
+        graph["before"] = job
+        runs = {}
+        for node, after in graph["nodes"]:
+            run = graph["runs"][node] = graph["runs"].get(node, 0) + 1
+            runs[node] = (node, run)
+            self.jobs.append((node, run))
+            self.edge(("start", job), ("start", (node, run)))
+            self.edge(("start", (node, run)), ("done", (node, run)))
+            self.edge(("done", (node, run)), ("done", job))
+            for other in after:
+                self.edge(("done", runs[other]), ("start", (node, run)))
+
+    def completes(self, row: int) -> bool:
+        call, op, src, dst = (self.r[n][row] for n in ("call", "op", "src", "dst"))
+        if call == CallKind.COPY_SYNC:
+            return op in (OpKind.D2H, OpKind.H2H) or (op == OpKind.H2D and src == MemoryKind.PINNED)
+        return (call == CallKind.MEMSET_SYNC and dst == MemoryKind.PINNED) or (
+            call == CallKind.COPY_ASYNC and op == OpKind.H2H
+        )
+
+    # ----------------------------------------------------------------------------------------------- what it answers
+
+    def start_of(self, job: Job) -> object:
+        op = self.r["op"][job[0]]
+        return ("covered", job) if op == OpKind.RECORD else ("start", job) if op >= 0 else ("begin", job[0])
+
+    def end_of(self, job: Job) -> object:
+        return ("done", job) if self.r["op"][job[0]] >= 0 else ("return", job[0])
+
+    def before(self, x: Job, y: Job) -> bool:
+        return self.is_ordered(self.end_of(x), self.start_of(y))
+
+    def accesses(self) -> Iterator[tuple[Job, int, bool, tuple[int, int], object, object, bool, bool]]:
+        """Job, buffer, write, bytes, start, end, by the host, hidden by today's drivers."""
+        table = self.program.accesses
+        for job in self.jobs:
+            row = job[0]
+            call, op, src, dst = (self.r[n][row] for n in ("call", "op", "src", "dst"))
+            for i in range(len(table)):
+                if table.row[i] != row:
+                    continue
+                buffer, write = int(table.buffer[i]), bool(table.write[i])
+                low, high = int(table.low[i]), int(table.high[i])
+                size = self.program.buffers[buffer].bytes
+                bytes_ = (low, high if high >= 0 else size if size >= 0 else 2**60)
+                start, end, by_host, hidden = self.start_of(job), self.end_of(job), op < 0, False
+                if op == OpKind.H2D and not write and src == MemoryKind.PAGEABLE:
+                    start = ("begin", row)
+                    if call == CallKind.COPY_SYNC:
+                        end, by_host = ("return", row), True
+                    else:
+                        hidden = True
+                if op == OpKind.D2H and write and dst == MemoryKind.PAGEABLE and call == CallKind.COPY_ASYNC:
+                    hidden = True
+                yield job, buffer, write, bytes_, start, end, by_host, hidden
+
+    def races(self) -> set[tuple[Job, Job]]:
+        """Unordered conflicting pairs, first issued first."""
+        found = set()
+        accesses = list(self.accesses())
+        for i, (x, xb, xw, xr, _, x_end, _, _) in enumerate(accesses):
+            for y, yb, yw, yr, y_start, _, _, _ in accesses[i + 1 :]:
+                shared = xb == yb and xr[0] < yr[1] and yr[0] < xr[1]
+                if x != y and shared and (xw or yw) and not self.is_ordered(x_end, y_start):
+                    found.add((x, y))
+        return found
+
+
+# --------------------------------------------------------------------------------------------------- random programs
+
+KINDS = (
+    StreamKind.NON_BLOCKING,
+    StreamKind.NON_BLOCKING,
+    StreamKind.BLOCKING,
+    StreamKind.BLOCKING,
+    StreamKind.PER_THREAD,
+)
+STATEMENTS = (
+    "kernel", "kernel", "h2d", "d2h", "sync copy", "memset", "record", "record", "wait", "wait", "sync", "sync event",
+    "sync device", "query", "read", "write", "send", "receive", "graph", "launch", "peer", "malloc", "empty",
+)  # fmt: skip
+statements = st.lists(
+    st.tuples(st.sampled_from(STATEMENTS), *(st.integers(0, 5) for _ in range(4))), min_size=2, max_size=24
+)
+
+
+class Builder:
+    """Turns drawn numbers into a program over a few streams, events, buffers and threads."""
+
+    def __init__(self, devices: int, threads: int) -> None:
+        self.program = program = Program()
+        self.streams: list[Stream] = []
+        for device in range(devices):
+            self.streams += [
+                program.stream(f"s{device}{i}", kind, device=device) for i, kind in enumerate(KINDS[device:])
+            ]
+            self.streams.append(program.legacy(device))
+        self.events: list[Event] = [program.event() for _ in range(3)]
+        self.device: list[Buffer] = [program.buffer(f"d{i}", 100) for i in range(2)]
+        self.pinned: list[Buffer] = [program.buffer(f"p{i}", 100, MemoryKind.PINNED) for i in range(2)]
+        self.pageable: list[Buffer] = [program.buffer(f"q{i}", 100, MemoryKind.PAGEABLE) for i in range(2)]
+        self.threads = threads
+        self.devices = devices
+        self.graphs = []
+        self.sent: list[tuple[str, int]] = []
+
+    def part(self, buffer: Buffer, at: int):
+        return (buffer, buffer[0:50], buffer[50:], buffer[25:75], buffer, buffer)[at]
+
+    def add(self, statement: tuple[str, int, int, int, int]) -> None:
+        what, thread, a, b, c = statement
+        with self.program.thread(["main", "T1", "T2"][thread % self.threads]):
+            self.say(what, self.streams[a % len(self.streams)], thread, a, b, c)
+
+    def say(self, what: str, stream: Stream, thread: int, a: int, b: int, c: int) -> None:
+        program = self.program
+        host = (self.pinned, self.pinned, self.pageable)[b % 3][c % 2]
+        device = self.part(self.device[b % 2], c)
+        match what:
+            case "kernel":
+                reads, writes = ([device], []) if a % 2 else ([], [device])
+                stream.kernel(1, reads=reads, writes=writes)
+            case "h2d":
+                stream.h2d(1, src=host, dst=device)
+            case "d2h":
+                stream.d2h(1, src=device, dst=host)
+            case "sync copy":
+                program.set_device(0)
+                (program.h2d(1, src=host, dst=device), program.d2h(1, src=device, dst=host)) if c % 3 == 0 else (
+                    program.h2d(1, src=host, dst=device) if a % 2 else program.d2h(1, src=device, dst=host)
+                )
+            case "memset":
+                program.memset(1, dst=self.pinned[b % 2]) if a % 2 else stream.memset(1, dst=device)
+            case "record":
+                stream.record(self.events[b % 3])
+            case "wait":
+                stream.wait(self.events[b % 3])
+            case "sync":
+                stream.sync()
+            case "sync event":
+                self.events[b % 3].sync()
+            case "sync device":
+                program.set_device(a % self.devices)
+                program.sync_device()
+            case "query":
+                stream.query() if c % 2 else self.events[b % 3].query()
+            case "read":
+                program.read(host)
+            case "write":
+                program.write(host)
+            case "send":
+                message = f"m{len(program.messages)}"
+                program.send(message)
+                self.sent.append((message, thread % self.threads))
+            case "receive":
+                open_ = [(m, t) for m, t in self.sent if t != thread % self.threads]
+                if open_:
+                    self.sent.remove(open_[0])
+                    program.receive(open_[0][0])
+            case "graph":
+                self.capture(stream, a, b, c)
+            case "launch":
+                if self.graphs:
+                    stream.launch(self.graphs[b % len(self.graphs)])
+            case "peer":
+                if self.devices > 1:
+                    program.set_device(a % 2)
+                    program.p2p(1, 0 if c == 5 else 8, to=1 - a % 2, src=device, dst=self.device[1 - b % 2])
+            case "malloc":
+                stream.malloc(program.buffer())
+            case _:
+                stream.memset(0, 0)
+
+    def capture(self, stream: Stream, a: int, b: int, c: int) -> None:
+        """A fork, some work on both sides, and a join."""
+        others = [s for s in self.streams if s.info.kind == StreamKind.NON_BLOCKING and s.row != stream.row]
+        if stream.info.kind == StreamKind.LEGACY or not others:
+            return
+        side, fork, join = others[a % len(others)], self.program.event(), self.program.event()
+        stream.capture()
+        if b % 3:
+            stream.kernel(1, writes=[self.device[0]])
+            stream.record(fork)
+            side.wait(fork)
+            side.kernel(1, reads=[self.part(self.device[b % 2], c)])
+            stream.kernel(1, writes=[self.part(self.device[c % 2], a)])
+            if b % 3 == 2:
+                side.record(join)
+                stream.wait(join)
+                stream.kernel(1, reads=[self.device[1]])
+            side.record(join)
+            stream.wait(join)
+        elif c:
+            stream.kernel(1, reads=[self.device[1]])
+        self.graphs.append(stream.end_capture())
+
+
+def build(drawn, devices: int, threads: int) -> tuple[Program, Happened]:
+    builder = Builder(devices, threads)
+    for statement in drawn:
+        builder.add(statement)
+    program = builder.program
+    queries = program.rows.call == CallKind.QUERY
+    errors = [600 * ((row * 7 + len(drawn)) % 2) if query else 0 for row, query in enumerate(queries.tolist())]
+    return program, Happened(errors=errors)
+
+
+many = settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+
+
+@many
+@given(statements, st.integers(1, 2), st.integers(1, 3))
+def test_agrees_with_the_transitive_closure(drawn, devices, threads):
+    program, happened = build(drawn, devices, threads)
+    naive = Naive(program, happened)
+    fast = order(program, happened)
+    for x in naive.jobs:
+        for y in naive.jobs:
+            if x != y:
+                assert fast.before(x, y) == naive.before(x, y), (program.describe(x[0]), x, program.describe(y[0]), y)
+
+
+@many
+@given(statements, st.integers(1, 2), st.integers(1, 3))
+def test_finds_the_same_races(drawn, devices, threads):
+    program, happened = build(drawn, devices, threads)
+    races = find_races(program, happened)
+    assert not races.more
+    found = {
+        ((r.first.row, r.first.run), (r.second.row, r.second.run)) for r in races if r.kind != RaceClass.NONDETERMINISM
+    }
+    assert found == {pair for pair in Naive(program, happened).races() if not lifetime(program, pair)}
+
+
+def lifetime(program: Program, pair) -> bool:
+    return any(program.rows.call[row] == CallKind.MALLOC_ASYNC for row, _ in pair)
