@@ -120,6 +120,7 @@ class Calls(Table):
     start: Int64  # ns
     end: Int64  # ns
     correlation: Int64  # 0 unknown
+    stack: Int32  # row of strings: a recorded call stack, innermost first, separated by ";", -1 none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
