@@ -6,10 +6,14 @@ that cannot be read is refused with file, line, column, what was found and what 
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from . import tape_operations as operations
 from . import tape_words as words
@@ -31,12 +35,16 @@ _MOST_THREADS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Tape:
-    """A tape that has been read; ``name`` is what its error messages call it."""
+    """A tape that has been read; ``name`` is what its error messages call it.
+
+    ``lines`` gives for each row of the program the line that it comes from.
+    """
 
     name: str
     program: Program
     machine: Machine
     expectations: tuple[Expectation, ...]
+    lines: NDArray[np.int32]
 
 
 def read(text: str, *, name: str = "tape", folder: str | Path = "") -> Tape:
@@ -44,11 +52,13 @@ def read(text: str, *, name: str = "tape", folder: str | Path = "") -> Tape:
 
     Raises ``TapeError`` (a ``GaplessError``) with line, column, what was found and what could stand there.
     """
-    reader = _Reader(Path(folder))
+    reader, lines = _Reader(Path(folder)), array("i")
     for line in unroll(text, name):
         reader.read(line)
+        while len(lines) < len(reader.program):
+            lines.append(line.number)
     reader.finish()
-    return Tape(name, reader.program, reader.machine, reader.expectations)
+    return Tape(name, reader.program, reader.machine, reader.expectations, np.array(lines, np.int32))
 
 
 class _Reader(Reading):
