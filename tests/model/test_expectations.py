@@ -109,9 +109,8 @@ def test_each_kind(text: str, holds: bool, got: str):
 
 
 def test_a_race_is_one():
-    tape = read(
-        "stream a b nonblocking\nkernel x on a 1 writes X\nkernel y on b 1 reads X\nexpect race y x on X\nexpect no race"
-    )
+    program = "stream a b nonblocking\nkernel x on a 1 writes X\nkernel y on b 1 reads X\n"
+    tape = read(program + "expect race y x on X\nexpect no race")
     outcomes = evaluate(tape.expectations, schedule(tape.program))
     assert [outcome.holds for outcome in outcomes] == [True, False]
 
