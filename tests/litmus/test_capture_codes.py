@@ -82,9 +82,7 @@ end
 
 @pytest.mark.parametrize("profile", ["teaching", "h200"])
 @pytest.mark.parametrize(("call", "kind", "mode", "other", "code"), CASES)
-def test_call_during_a_capture(
-    call: str, kind: str, mode: str, from_other_thread: bool, code: int, profile: str
-) -> None:
+def test_call_during_a_capture(call: str, kind: str, mode: str, other: bool, code: int, profile: str) -> None:
     here, there = f"{call} as call", ""
     if other:
         here, there = "send begun\nreceive called", f"receive begun\n{call} as call\nsend called"
