@@ -6,7 +6,6 @@ Everything from a timeline is text and nothing but text: no markup of rich's is 
 from __future__ import annotations
 
 import inspect
-import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,32 +18,23 @@ from gapless.model.kinds import Engine
 from gapless.timeline.timeline import Unknown
 from gapless.views import wording
 from gapless.views.lanes import LABELS, Lanes, axis, cells, lanes_of, marks
+from gapless.views.page import COLORS, FAULT, GAIN, GUTTER, NARROWEST_LANE, PROSE, VERDICT, WIDEST_LANE, Page, plain
 
-PROSE = 100  # columns of running text at most: longer lines are hard to read
-WIDEST_LANE = 160
-NARROWEST_LANE = 24  # with figures beside it; below that the figures give way
 NEGLIGIBLE = 0.005  # of the window: a fault that costs less is told in one line
 NARROWEST_NAME = 28  # likewise for a timeline's name in the summary
 
-_GUTTER = 4  # columns left of a lane and of running text
 _LABEL = 5  # columns for a label inside a finding
 _KEYS = {Engine.H2D: "h2d", Engine.SM: "sm", Engine.D2H: "d2h"}
-_COLORS = {Engine.H2D: "cyan", Engine.SM: "green", Engine.D2H: "magenta", Engine.PEER: "yellow"}
-_FAULT, _VERDICT, _GAIN = "bold red", "bold blue", "bold green"
 
 
 def to_text(report: Report, *, width: int) -> str:
     """Give the report as plain text, *width* columns wide."""
-    console = Console(file=io.StringIO(), width=width, color_system=None, legacy_windows=False, _environ={})
-    with console.capture() as capture:
-        for line in draw(report, console, console.options):
-            console.print(line, soft_wrap=True)
-    return capture.get().rstrip("\n")
+    return plain(lambda console, options: draw(report, console, options), width=width)
 
 
 def draw(report: Report, console: Console, options: ConsoleOptions) -> Iterator[Text]:
     """Draw one report, line by line."""
-    page = _Page(console=console, width=max(20, options.max_width), ascii_only=options.ascii_only)
+    page = _Page.on(console, options)
     yield from page.heading(report)
     if lanes := lanes_of(report):
         yield Text()
@@ -88,7 +78,7 @@ def summarise(report: Report) -> Summary:
 
 def draw_summaries(summaries: Sequence[Summary], console: Console) -> Iterator[Text]:
     """Draw one line for each report, in the order given; the engines' figures only where names keep enough room."""
-    page = _Page(console=console, width=max(20, console.width), ascii_only=console.options.ascii_only)
+    page = _Page.on(console)
     names = _without_common_folder([wording.visible(row.source) for row in summaries])
     engines = list(dict.fromkeys(name for row in summaries for name in row.busy))
     table = [("time", *(name.upper() for name in engines), "first cause")]
@@ -106,7 +96,7 @@ def draw_summaries(summaries: Sequence[Summary], console: Console) -> Iterator[T
         beside = "".join(f"  {figure:>{width}}" for figure, width in zip(figures, widths, strict=False))
         fault = i > 0 and summaries[i - 1].share
         yield page.line(
-            f"{shown:<{room}}{beside}  ", "" if i else "dim", (cause, _FAULT if fault else "" if i else "dim")
+            f"{shown:<{room}}{beside}  ", "" if i else "dim", (cause, FAULT if fault else "" if i else "dim")
         )
 
 
@@ -120,7 +110,7 @@ def _without_common_folder(names: Sequence[str]) -> list[str]:
 
 def draw_page(title: str, text: str, console: Console) -> Iterator[Text]:
     """Draw a docstring: paragraphs, headings after ``##``, points after a dash, names in double back quotes."""
-    page = _Page(console=console, width=max(20, console.width), ascii_only=console.options.ascii_only)
+    page = _Page.on(console)
     yield page.line(title, "bold blue")
     for block in inspect.cleandoc(text).split("\n\n"):
         yield Text()
@@ -128,42 +118,10 @@ def draw_page(title: str, text: str, console: Console) -> Iterator[Text]:
             yield from page.part(part)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Page:
-    """What is drawn on: so many columns, in which characters."""
-
-    console: Console
-    width: int
-    ascii_only: bool
+class _Page(Page):
+    """Where a report is drawn."""
 
     # Pieces
-
-    def text(self, words: str, style: str = "") -> Text:
-        """Give words as they may stand in a terminal."""
-        words = wording.visible(words)
-        return Text(wording.in_ascii(words) if self.ascii_only else words, style)
-
-    def line(self, words: str, style: str, *more: tuple[str, str]) -> Text:
-        """Give one line of differently styled pieces, cut at the right edge."""
-        line = Text(no_wrap=True, overflow="crop")
-        for piece, look in ((words, style), *more):
-            line.append_text(self.text(piece, look))
-        line.rstrip()
-        line.truncate(self.width, overflow="crop")
-        return line
-
-    def prose(
-        self, words: Text, *, label: str = "", style: str = "bold", indent: int = _GUTTER, room: int | None = None
-    ) -> Iterator[Text]:
-        """Give running text, wrapped, with a label before its first line."""
-        room = room or max(8, min(self.width, PROSE + indent) - indent)
-        for i, wrapped in enumerate(words.wrap(self.console, room)):
-            wrapped.rstrip()
-            yield Text.assemble((label.ljust(indent) if i == 0 else " " * indent, style), wrapped)
-
-    def foreign(self, words: str, style: str = "") -> Text:
-        """Give a sentence that may hold names from a timeline, which may be endless."""
-        return self.text(wording.shorten_words(wording.visible(words), min(60, self.width - _GUTTER)), style)
 
     def part(self, words: str) -> Iterator[Text]:
         """Give one heading, point or paragraph of a docstring."""
@@ -180,9 +138,7 @@ class _Page:
     def heading(self, report: Report) -> Iterator[Text]:
         """Say what was measured and the answer in a sentence."""
         facts = f"{report.device}, {wording.duration(report.wall_ms)}"
-        room = max(12, self.width - len(facts) - 2)
-        source = wording.shorten(wording.visible(report.source), room, tail=room * 3 // 4)
-        yield self.line(source, "bold", (f"  {facts}", "dim"))
+        yield self.title(report.source, facts)
         if report.headline:
             yield Text()
             yield from self.prose(self.foreign(report.headline, "bold"), indent=0)
@@ -193,14 +149,14 @@ class _Page:
         """Draw the engines over the whole window, with their figures."""
         figures = _figures(report, lanes)
         columns = [max(map(len, column)) for column in zip(*figures.values(), strict=True)]
-        if self.width - _GUTTER - sum(columns) - 2 * len(columns) < NARROWEST_LANE:
+        if self.width - GUTTER - sum(columns) - 2 * len(columns) < NARROWEST_LANE:
             columns = columns[:1]
-        room = min(WIDEST_LANE, self.width - _GUTTER - sum(columns) - 2 * len(columns))
+        room = min(WIDEST_LANE, self.width - GUTTER - sum(columns) - 2 * len(columns))
 
         def beside(row: Engine | None) -> str:
             return "".join(f"  {cell:>{wide}}" for cell, wide in zip(figures[row], columns, strict=False))
 
-        yield self.line(" " * (_GUTTER + room) + beside(None), "dim")
+        yield self.line(" " * (GUTTER + room) + beside(None), "dim")
         yield from self.lanes(lanes, *lanes.window, room, {engine: beside(engine) for engine in lanes.busy})
         if lanes.marked and not lanes.close_up:
             yield from self.marks(lanes, *lanes.window, room)
@@ -211,10 +167,10 @@ class _Page:
         """Draw a stretch of the window enlarged."""
         if not lanes.close_up:
             return
-        room = min(WIDEST_LANE, self.width - _GUTTER)
+        room = min(WIDEST_LANE, self.width - GUTTER)
         yield Text()
         shown = wording.duration((lanes.close_up[1] - lanes.close_up[0]) / 1e6)
-        yield self.line(f"{'':{_GUTTER}}{shown} of it enlarged", "dim")
+        yield self.line(f"{'':{GUTTER}}{shown} of it enlarged", "dim")
         yield from self.lanes(lanes, *lanes.close_up, room, {})
         yield from self.marks(lanes, *lanes.close_up, room)
         yield from self.axis(lanes, *lanes.close_up, room, "")
@@ -223,26 +179,20 @@ class _Page:
         """Draw one lane for each engine."""
         for engine, intervals in lanes.busy.items():
             drawn = cells(intervals, start, end, room, ascii_only=self.ascii_only)
-            yield self.row(LABELS[engine], _COLORS[engine], drawn, beside.get(engine, ""))
+            yield self.row(LABELS[engine], COLORS[engine], drawn, beside.get(engine, ""))
 
     def marks(self, lanes: Lanes, start: int, end: int, room: int) -> Iterator[Text]:
         """Mark where the costliest finding shows."""
         if lanes.marked:
             number, finding = lanes.marked
             drawn = marks(finding.spans, start, end, room, ascii_only=self.ascii_only)
-            yield self.row(str(number), _VERDICT if finding.verdict else _FAULT, drawn, "")
+            yield self.row(str(number), VERDICT if finding.verdict else FAULT, drawn, "")
 
     def axis(self, lanes: Lanes, start: int, end: int, room: int, beside: str) -> Iterator[Text]:
         """Draw the time axis."""
         unit, ticks = axis(start, end, lanes.origin, room, ascii_only=self.ascii_only)
         unit = wording.in_ascii(unit) if self.ascii_only else unit
-        yield self.line(f"{unit:<{_GUTTER}}{ticks:<{room}}", "dim", (beside, ""))
-
-    def row(self, label: str, style: str, drawn: str, beside: str) -> Text:
-        """Give one lane; what is drawn is no foreign text."""
-        line = Text.assemble((f"{label:<{_GUTTER}}", style), (drawn, style), beside, no_wrap=True, overflow="crop")
-        line.rstrip()
-        return line
+        yield self.line(f"{unit:<{GUTTER}}{ticks:<{room}}", "dim", (beside, ""))
 
     def findings(self, report: Report) -> Iterator[Text]:
         """Say every cause, the negligible ones in a line each."""
@@ -251,24 +201,24 @@ class _Page:
             was_brief, brief = brief, number > 1 and _negligible(finding, report.wall_ms)
             if not (brief and was_brief):
                 yield Text()
-            yield from self.title(number, finding, report.wall_ms, brief=brief)
+            yield from self.finding_title(number, finding, report.wall_ms, brief=brief)
             if not brief:
                 yield from self.prose(self.foreign(finding.evidence))
                 yield from self.places(finding.where)
                 yield from self.cure(finding, report.wall_ms)
 
-    def title(self, number: int, finding: Finding, wall_ms: float, *, brief: bool) -> Iterator[Text]:
+    def finding_title(self, number: int, finding: Finding, wall_ms: float, *, brief: bool) -> Iterator[Text]:
         """Say what a cause is and what it costs or its repair gains."""
-        style = _VERDICT if finding.verdict else "" if brief else _FAULT
+        style = VERDICT if finding.verdict else "" if brief else FAULT
         mark = ("*" if self.ascii_only else "◆") if finding.verdict else str(number)
         worth = _worth(finding, wall_ms)
         title = self.foreign(finding.title, "" if brief else "bold")
         said = re.search(rf"\b({finding.count}|{finding.count:,})\b", finding.title)
         if finding.count > 1 and not finding.verdict and not said:
             title.append_text(self.text(f" ×{finding.count:,}", "dim"))
-        room = min(self.width, PROSE + _GUTTER)
-        beside = room - _GUTTER - len(worth) - 2
-        worth = self.text(worth, _GAIN if finding.speedup else style)
+        room = min(self.width, PROSE + GUTTER)
+        beside = room - GUTTER - len(worth) - 2
+        worth = self.text(worth, GAIN if finding.speedup else style)
         for i, line in enumerate(self.prose(title, label=mark, style=style, room=beside if beside >= 24 else None)):
             if i == 0 and worth and beside >= 24:
                 line.append(" " * (room - line.cell_len - len(worth)))
@@ -281,10 +231,10 @@ class _Page:
         """Say where in the source it comes from."""
         for i, place in enumerate(where):
             count = f" ×{place.count:,}" if place.count > 1 else ""
-            room = self.width - _GUTTER - _LABEL - len(count)
+            room = self.width - GUTTER - _LABEL - len(count)
             name = wording.shorten(wording.visible(str(place)), room)
             label = "at" if i == 0 else ""
-            yield self.line(f"{'':{_GUTTER}}{label:<{_LABEL}}", "dim", (name, ""), (count, "dim"))
+            yield self.line(f"{'':{GUTTER}}{label:<{_LABEL}}", "dim", (name, ""), (count, "dim"))
 
     def cure(self, finding: Finding, wall_ms: float) -> Iterator[Text]:
         """Say what to do about it, when that is safe, and what it is worth."""
@@ -305,7 +255,7 @@ class _Page:
 
     def labelled(self, label: str, words: Text) -> Iterator[Text]:
         """Give running text with a label inside a finding."""
-        yield from self.prose(words, label=f"{'':{_GUTTER}}{label}", style="dim", indent=_GUTTER + _LABEL)
+        yield from self.prose(words, label=f"{'':{GUTTER}}{label}", style="dim", indent=GUTTER + _LABEL)
 
     def predictions(self, report: Report) -> Iterator[Text]:
         """Say what repairs together give, and how far to trust predictions."""
