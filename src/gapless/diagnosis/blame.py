@@ -10,59 +10,21 @@ could have started earlier without it; the rest of the gap goes to the next best
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from enum import IntEnum
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gapless.model.kinds import CallKind, Engine, OpKind
+from gapless.model.kinds import Engine
 from gapless.timeline.measure import total, union
 
+from .excess import Excess
 from .host import Activity, TimeIn, activities
-from .work import HOP, LONG_AGO, Ints, Work
+from .waits import Reason, Waits
+from .walk import Walker
+from .work import HOP, LONG_AGO, Bools, Ints, Work, at
 
-
-class Reason(IntEnum):
-    """Why the binding engine stood still."""
-
-    PIPELINE = 0  # filling or draining: the input was on its way and nothing avoidable held it
-    REUSE = 1  # stream order or an event, behind work whose result it did not need: a stream or buffer used again
-    FENCE = 2  # the legacy default stream's fence
-    BLOCKED = 3  # the host was blocked in a call and issued the operation late
-    HOST = 4  # the host was working, in its own code or in short calls, and issued the operation late
-    ALLOCATING = 5  # the host issued late: it was allocating or freeing memory
-    STAGING = 6  # the host issued late: it was copying pageable memory to or from the driver's buffers
-    FIRST_USE = 7  # the host issued late: something was used for the first time
-    SLOW_COPY = 8  # a copy of pageable memory ran below the rate of pinned memory
-    UNEXPLAINED = 9  # ready by all that the timeline shows, and yet not started
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Waits:
-    """Idle time of the binding engine by reason, one row a charge. ``start`` and ``end`` give the gap charged from."""
-
-    start: Ints  # ns
-    end: Ints  # ns
-    cost: Ints  # ns of the gap charged to this row; the rows of one gap never add up to more than the gap
-    reason: NDArray[np.int8]
-    op: Ints  # the operation that waited
-    by: Ints  # the operation it waited for, -1 none
-    call: Ints  # row of timeline.calls: that blocked the host, or that issued the operation late; -1 none
-
-    def __len__(self) -> int:
-        return len(self.cost)
-
-    def take(self, rows: NDArray[Any]) -> Waits:
-        """Give the waits of these rows (an index array or a mask)."""
-        return Waits(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
-
-    @staticmethod
-    def join(parts: list[Waits]) -> Waits:
-        """Give all rows of several Waits that cost anything."""
-        joined = {f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Waits)}
-        return Waits(**joined).take(joined["cost"] > 0)
+# ns that an engine takes from one operation to the next in any case (H200, with a profiler).
+TURNAROUND = {Engine.SM: 1_000, Engine.H2D: 2_500, Engine.D2H: 5_000, Engine.PEER: 2_500}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -71,22 +33,9 @@ class Blame:
 
     engine: Engine
     busy: int  # ns that the engine needs for its work
-    idle: int  # ns of the window in which it did nothing
+    idle: int  # ns up to its last operation in which it did nothing
     turnaround: int  # ns of the idle time that lie between operations it did back to back: nobody's fault
-    host_busy: int  # ns in which the issuing host thread was not blocked
-    host_bound: bool  # the host needs longer for its own part than the engine for its own
-    waits: Waits
-
-
-def is_reuse(before: int, after: int) -> bool:
-    """Tell whether an operation (an OpKind) behind another one in its stream needs none of its results.
-
-    Data flow through H2D, kernel, D2H. An upload needs nothing that the device computed, and what comes after a
-    download needs nothing of it: such an order only keeps the buffers apart, and more buffers in more streams lift it.
-    """
-    if before == after:
-        return False
-    return after == OpKind.H2D or before == OpKind.D2H
+    waits: Waits  # the rest of the idle time, and what slow copies on the engine itself take too long
 
 
 def blame(work: Work, needed: Ints) -> Blame:
@@ -96,25 +45,16 @@ def blame(work: Work, needed: Ints) -> Blame:
     pageable memory. The engine with the largest sum binds.
     """
     engine, busy = _binding_engine(work, needed)
-    host_busy = _host_busy(work)
-    host_bound = host_busy > busy
-    gaps, waiting, turnaround = _gaps(work, engine)
-    walker = _Walker(work, engine, host_bound)
-    excess = _Excess(work, needed)
-    for op in np.flatnonzero((work.engine == engine) & (excess.of > 0)).tolist():
-        walker.charge_slow_copy(op, int(excess.of[op]))
-    for (start, end), op in zip(gaps.tolist(), waiting.tolist(), strict=True):
-        slow, copy = excess.within(start, end)
-        walker.explain(start, end, op, slow, copy)
-    idle = int((gaps[:, 1] - gaps[:, 0]).sum()) + turnaround
-    return Blame(engine=engine, busy=busy, idle=idle, turnaround=turnaround, host_busy=host_busy, host_bound=host_bound,
-                 waits=_by_activity(work, walker.waits()))  # fmt: skip
+    gaps, turnaround = _gaps(work, engine)
+    waits = _by_activity(work, _charged(work, engine, gaps, Excess(work, needed)))
+    idle = int((gaps.end - gaps.start).sum()) + turnaround
+    return Blame(engine=engine, busy=busy, idle=idle, turnaround=turnaround, waits=waits)
 
 
 def _binding_engine(work: Work, needed: Ints) -> tuple[Engine, int]:
     """The engine that needs most time for its own work, and that time: the union of its operations less the excess."""
     best = Engine.SM, 0
-    for engine in (Engine.SM, Engine.H2D, Engine.D2H, Engine.PEER):
+    for engine in TURNAROUND:
         rows = np.flatnonzero(work.engine == engine)
         busy = total(union(work.ops.start[rows], work.ops.end[rows]))
         busy -= int((work.ops.end[rows] - work.ops.start[rows] - needed[rows]).sum())
@@ -123,39 +63,17 @@ def _binding_engine(work: Work, needed: Ints) -> tuple[Engine, int]:
     return best
 
 
-class _Excess:
-    """Time that copies take beyond what they need, and how much of it lies inside a gap."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Gaps:
+    """The gaps of one engine, in order of time."""
 
-    def __init__(self, work: Work, needed: Ints) -> None:
-        durations = work.ops.end - work.ops.start
-        self.of = durations - needed
-        rows = np.flatnonzero(self.of > 0)
-        self._rows = rows[np.argsort(work.ops.start[rows], kind="stable")]
-        self._start, self._end = work.ops.start[self._rows], work.ops.end[self._rows]
-        self._share = self.of[self._rows] / np.maximum(durations[self._rows], 1)
-
-    def within(self, start: int, end: int) -> tuple[int, int]:
-        """The excess inside ``[start, end]`` in ns and the copy that has most of it (-1 where there is none)."""
-        if not len(self._rows):
-            return 0, -1
-        first, last = np.searchsorted(self._end, start), np.searchsorted(self._start, end)
-        if first >= last:
-            return 0, -1
-        inside = np.minimum(self._end[first:last], end) - np.maximum(self._start[first:last], start)
-        excess = np.maximum(inside, 0) * self._share[first:last]
-        return int(excess.sum()), int(self._rows[first + int(excess.argmax())])
+    start: Ints
+    end: Ints
+    op: Ints  # the operation that ended it
 
 
-def _host_busy(work: Work) -> int:
-    """Time inside the window in which no host thread was blocked by the device."""
-    blocked = np.flatnonzero(work.blocked_on >= 0)
-    since = np.clip(work.blocked_from[blocked], work.start, work.end)
-    until = np.clip(work.blocked_until[blocked], work.start, work.end)
-    return work.end - work.start - total(union(since, until))
-
-
-def _gaps(work: Work, engine: Engine) -> tuple[Ints, Ints, int]:
-    """The engine's gaps as ``(n, 2)``, the operation that ended each, and the time lost between back-to-back ones."""
+def _gaps(work: Work, engine: Engine) -> tuple[_Gaps, int]:
+    """The engine's gaps, and the time lost between operations that it did back to back."""
     rows = np.flatnonzero(work.engine == engine)
     reached = np.maximum.accumulate(np.concatenate(([work.start], work.ops.end[rows])))[:-1]
     begun = work.ops.start[rows]
@@ -164,11 +82,49 @@ def _gaps(work: Work, engine: Engine) -> tuple[Ints, Ints, int]:
     # An operation that was ready before the engine was free waited for the engine alone: that is turnaround.
     ready = np.maximum.reduce([work.stream_ready, work.fence_ready, work.event_ready, work.launched])[rows]
     soon = begun - reached <= HOP
-    after_same = (work.stream_pred[rows] >= 0) & (work.engine[work.stream_pred[rows]] == engine)
+    after_same = at(work.engine, work.stream_pred[rows], Engine.NONE) == engine
     back_to_back = soon & ((ready < reached) | (after_same & (work.launched[rows] <= reached)))
-    turnaround = int((begun - reached)[back_to_back].sum())
     keep = ~back_to_back
-    return np.column_stack((reached[keep], begun[keep])), rows[keep], turnaround
+    return _Gaps(start=reached[keep], end=begun[keep], op=rows[keep]), int((begun - reached)[back_to_back].sum())
+
+
+def _charged(work: Work, engine: Engine, gaps: _Gaps, excess: Excess) -> Waits:
+    """Charge every gap, in order of time: at once where only the host was late, by a walk where more held it up."""
+    ops, walker = work.ops, Walker(work)
+    length = gaps.end - gaps.start
+    winnable = np.maximum(length - TURNAROUND[engine], 0)
+    slow, copies = excess.within(gaps.start, gaps.end)
+    own = excess.own(engine)
+    own_before = np.concatenate(([0], np.cumsum(excess.of[own])))[np.searchsorted(ops.start[own], gaps.start)]
+    own_since = np.diff(own_before, prepend=0)
+    simple = _only_host_was_late(work, gaps) & (slow == 0)
+    blocked = np.zeros(len(gaps.op), np.int64)
+    held_up = np.asarray(walker.held_up)[gaps.op] > 0
+    for i in np.flatnonzero(~simple | held_up | (own_since > 0)).tolist():
+        walker.saved += int(own_since[i])
+        if simple[i]:
+            blocked[i] = walker.of_block(int(gaps.op[i]), int(winnable[i]))
+        else:
+            walker.explain(int(gaps.start[i]), int(gaps.end[i]), int(gaps.op[i]), int(winnable[i]), int(slow[i]),
+                           int(copies[i]))  # fmt: skip
+    block = np.asarray(walker.last_block)[gaps.op]
+    start, end, op = gaps.start, gaps.end, gaps.op
+    return Waits.join([
+        walker.waits(),
+        Waits.build(start, end, length - winnable, Reason.PIPELINE, op),
+        Waits.build(start, end, np.where(simple, winnable - blocked, 0), Reason.HOST, op, call=ops.call[op]),
+        Waits.build(start, end, blocked, Reason.BLOCKED, op, by=at(work.blocked_on, block, -1), call=block),
+        Waits.build(ops.start[own], ops.end[own], excess.of[own], Reason.SLOW_COPY, own, by=own, call=ops.call[own]),
+    ])  # fmt: skip
+
+
+def _only_host_was_late(work: Work, gaps: _Gaps) -> Bools:
+    """Tell for each gap whether nothing but a late host can have made it, so that a walk would find nothing else."""
+    op = gaps.op
+    ready = np.maximum.reduce([work.stream_ready, work.fence_ready, work.event_ready])[op]
+    # No event wait that the timeline does not show can have been the last to hold it.
+    no_event = (len(np.unique(work.ops.stream)) == 1) | (work.ops.start[op] - work.launched[op] <= HOP)
+    return (work.ops.call[op] >= 0) & (work.launched[op] > gaps.start) & (ready <= gaps.start) & no_event
 
 
 _REASON_OF = {
@@ -179,194 +135,27 @@ _REASON_OF = {
 
 
 def _by_activity(work: Work, waits: Waits) -> Waits:
-    """Split the waits for a working host by what it was doing in the time just before it issued."""
-    rows = np.flatnonzero(waits.reason == Reason.HOST)
+    """Split the waits for the host by what it was doing in the time just before it issued.
+
+    Of a host that had been blocked, only the time after the block counts.
+    """
+    rows = np.flatnonzero(np.isin(waits.reason, (Reason.HOST, Reason.BLOCKED)))
     doing = activities(work)
     if not len(rows) or not doing.any():
         return waits
-    until = work.ops.start[waits.op[rows]]
-    since, threads = until - waits.cost[rows], work.calls.thread[waits.call[rows]]
-    parts = [waits]
+    calls, cost = work.calls, waits.cost.copy()
+    late = waits.take(rows)
+    issuing, until = work.ops.call[late.op], work.ops.start[late.op]
+    free_since = np.where(late.reason == Reason.BLOCKED, calls.end[late.call], LONG_AGO)
+    since = np.minimum(np.maximum(until - late.cost, free_since), until)
+    parts: list[Waits] = []
     for activity, reason in _REASON_OF.items():
-        spent = TimeIn(work, doing == activity).between(threads, since, until)
-        spent = np.minimum(spent, waits.cost[rows])
-        waits.cost[rows] -= spent
-        some = rows[spent > 0]
-        parts.append(replace(waits.take(some), cost=spent[spent > 0], reason=np.full(len(some), reason, np.int8)))
-    return Waits.join(parts)
+        chosen = np.flatnonzero(doing == activity)
+        spent = TimeIn(calls.thread[chosen], calls.start[chosen], calls.end[chosen])
+        spent = np.minimum(spent.between(calls.thread[issuing], since, until), cost[rows])
+        cost[rows] -= spent
+        parts.append(Waits.build(late.start, late.end, spent, reason, late.op, call=issuing))
+    return Waits.join([replace(waits, cost=cost), *parts])
 
 
-class _Walker:
-    """Walks gaps back and keeps the charges. Plain lists: element access in NumPy arrays is ten times slower."""
-
-    def __init__(self, work: Work, engine: Engine, host_bound: bool) -> None:
-        self.engine = int(engine)
-        self.host_bound = host_bound
-        self.window_start = work.start
-        self.starts: list[int] = work.ops.start.tolist()
-        self.kinds: list[int] = work.ops.kind.tolist()
-        self.calls_of: list[int] = work.ops.call.tolist()
-        self.issue: list[int] = work.issue.tolist()
-        self.launched: list[int] = work.launched.tolist()
-        self.preds = {
-            Reason.REUSE: (work.stream_pred.tolist(), work.stream_ready.tolist()),
-            Reason.FENCE: (work.fence_pred.tolist(), work.fence_ready.tolist()),
-        }
-        self.event: tuple[list[int], list[int]] = work.event_pred.tolist(), work.event_ready.tolist()
-        self.on_engine: tuple[list[int], list[int]] = work.engine_pred.tolist(), work.engine_ready.tolist()
-        self.blocks = _Blocks(work)
-        by_end = np.argsort(work.ops.end, kind="stable")
-        self.by_end: list[int] = by_end.tolist()
-        self.sorted_ends: Ints = work.ops.end[by_end]
-        self.streams: list[int] = work.ops.stream.tolist()
-        self.ends: list[int] = work.ops.end.tolist()
-        self.charges: list[tuple[int, int, int, int, int, int, int]] = []
-
-    def waits(self) -> Waits:
-        columns = np.array(self.charges, np.int64).reshape(-1, 7).T
-        return Waits(start=columns[0], end=columns[1], cost=columns[2], reason=columns[3].astype(np.int8),
-                     op=columns[4], by=columns[5], call=columns[6])  # fmt: skip
-
-    def charge_slow_copy(self, op: int, excess: int) -> None:
-        """Charge the excess of a copy on the binding engine itself."""
-        self._charge(self.starts[op], self.ends[op], excess, excess, Reason.SLOW_COPY, op, op, self.calls_of[op])
-
-    def explain(self, begin: int, end: int, op: int, slow: int, copy: int) -> None:
-        """Charge the gap that *op* ended; *slow* ns of it are the excess of slow copies such as *copy*."""
-        left = end - begin
-        if slow > 0:
-            left = self._charge(begin, end, min(slow, left), left, Reason.SLOW_COPY, op, copy, self.calls_of[copy])
-        excluded: set[tuple[Reason, int]] = set()
-        for _ in range(256):  # a walk of this length has left every sensible gap
-            if left <= 0 or self.starts[op] <= self.window_start:
-                break
-            candidates = self._constraints(op, begin)
-            open_ = [c for c in candidates if (c[1], c[3]) not in excluded]
-            best = max(open_, default=None)
-            if best is None:
-                break
-            time, reason, by, family = best
-            pause = self.starts[op] - time
-            if pause > HOP and not excluded:
-                event = self._nearby_end(op, time)
-                if event >= 0:  # R5.2: an event wait that the timeline does not show looks like this
-                    time, by = self.ends[event], event
-                    reason = Reason.REUSE if is_reuse(self.kinds[event], self.kinds[op]) else Reason.PIPELINE
-                elif reason is not Reason.HOST and reason is not Reason.BLOCKED:
-                    left = self._charge(begin, end, min(left, pause - HOP), left, Reason.UNEXPLAINED, op, by, -1)
-            if left <= 0 or (time <= begin and reason is Reason.PIPELINE):
-                break
-            if reason is Reason.PIPELINE:
-                op, excluded = by, set()
-                continue
-            # Avoidable: the operation could have started at the next best constraint.
-            rest = [c for c in open_ if (c[1], c[3]) != (reason, family)]
-            if reason is Reason.FENCE or family == _FENCED:
-                rest = [c for c in rest if c[1] is not Reason.FENCE and c[3] != _FENCED]
-            if reason is Reason.BLOCKED:  # the host waited for the very operation that is also before this one
-                rest = [c for c in rest if c[1] is not Reason.REUSE or c[2] != by]
-            then = max((c[0] for c in rest), default=LONG_AGO)
-            shift = min(left, self.starts[op] - max(then, begin) if then > begin else left)
-            call = -1
-            if reason in (Reason.BLOCKED, Reason.HOST):
-                issuing = self.calls_of[op]
-                block = self.blocks.before(issuing, begin)
-                call = block if reason is Reason.BLOCKED else issuing
-                if reason is Reason.BLOCKED and self.host_bound:
-                    # Without the wait the host would still need its own time, and it is the host that is short of it.
-                    own = min(shift, self.issue[op] - max(self.blocks.end_of(block), begin))
-                    if own > 0:
-                        left = self._charge(begin, end, own, left, Reason.HOST, op, -1, issuing)
-                        shift -= own
-            if shift > 0:
-                left = self._charge(begin, end, shift, left, reason, op, by, call)
-            if left <= 0 or then <= begin:
-                break
-            excluded |= {(c[1], c[3]) for c in candidates if c not in rest}
-        if left > 0:
-            self._charge(begin, end, left, left, Reason.PIPELINE, op, -1, -1)
-
-    def _charge(self, begin: int, end: int, cost: int, left: int, reason: Reason, op: int, by: int, call: int) -> int:
-        if cost > 0:
-            self.charges.append((begin, end, cost, int(reason), op, by, call))
-        return left - max(cost, 0)
-
-    def _constraints(self, op: int, begin: int) -> list[tuple[int, Reason, int, int]]:
-        """All that held *op*, each as ``(time, reason, operation waited for, family)``; later times bind."""
-        start = self.starts[op]
-        found: list[tuple[int, Reason, int, int]] = []
-        for preds, ready in (self.preds[Reason.REUSE], self.event):
-            by = preds[op]
-            if by >= 0 and ready[op] <= start + HOP:
-                reason = Reason.REUSE if is_reuse(self.kinds[by], self.kinds[op]) else Reason.PIPELINE
-                found.append((min(ready[op], start), reason, by, 0))
-        preds, ready = self.preds[Reason.FENCE]
-        if preds[op] >= 0 and ready[op] <= start + HOP:
-            found.append((min(ready[op], start), Reason.FENCE, preds[op], 0))
-        preds, ready = self.on_engine
-        if preds[op] >= 0 and start - ready[op] <= HOP:
-            found.append((ready[op], Reason.PIPELINE, preds[op], 0))
-        call = self.calls_of[op]
-        if call >= 0:
-            block = self.blocks.before(call, begin)
-            if block < 0:
-                found.append((self.launched[op], Reason.HOST, -1, 0))
-            else:
-                on = self.blocks.on[block]
-                fenced = self.blocks.kinds[block] == CallKind.COPY_SYNC and self._fence_bound(on)
-                found.append((self.launched[op], Reason.BLOCKED, on, _FENCED if fenced else 0))
-        return found
-
-    def _fence_bound(self, op: int) -> bool:
-        """Tell whether the fence was the last thing that held an operation."""
-        fence, stream = self.preds[Reason.FENCE][1][op], self.preds[Reason.REUSE][1][op]
-        return fence > LONG_AGO and fence >= stream
-
-    def _nearby_end(self, op: int, after: int) -> int:
-        """The operation of another stream that ended just before *op* started, and later than *after*; -1 if none."""
-        start = self.starts[op]
-        at = int(np.searchsorted(self.sorted_ends, start, side="right")) - 1
-        while at >= 0:
-            other = self.by_end[at]
-            if self.ends[other] <= after or start - self.ends[other] > HOP:
-                return -1
-            if other != op and self.streams[other] != self.streams[op]:
-                return other
-            at -= 1
-        return -1
-
-
-_FENCED = 1  # the family of waits that the legacy default stream's fence brings, wherever the host stands in them
-
-
-class _Blocks:
-    """The calls that kept a host thread waiting, by thread."""
-
-    def __init__(self, work: Work) -> None:
-        calls = work.calls
-        self.kinds: list[int] = calls.kind.tolist()
-        self.on: list[int] = work.blocked_on.tolist()
-        self._end = calls.end
-        self._call_start = calls.start
-        self._thread: list[int] = calls.thread.tolist()
-        rows = np.flatnonzero(work.blocked_on >= 0)
-        self._by_thread: dict[int, tuple[NDArray[np.intp], Ints]] = {}
-        for thread in np.unique(calls.thread[rows]).tolist():
-            mine = rows[calls.thread[rows] == thread]
-            mine = mine[np.argsort(calls.end[mine], kind="stable")]
-            self._by_thread[thread] = mine, calls.end[mine]
-
-    def end_of(self, block: int) -> int:
-        return int(self._end[block])
-
-    def before(self, call: int, begin: int) -> int:
-        """The last call that blocked the caller's thread before *call*, and was not over before *begin*; -1 if none."""
-        own = self._by_thread.get(self._thread[call])
-        if own is None:
-            return -1
-        rows, ends = own
-        at = int(np.searchsorted(ends, self._call_start[call], side="right")) - 1
-        return int(rows[at]) if at >= 0 and ends[at] > begin else -1
-
-
-__all__ = ["Blame", "Reason", "Waits", "blame", "is_reuse"]
+__all__ = ["Blame", "blame"]

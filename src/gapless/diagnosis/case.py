@@ -13,16 +13,21 @@ from gapless.model.kinds import CallKind, Engine, OpKind
 from gapless.timeline.measure import Measures
 from gapless.timeline.timeline import Device
 
-from .blame import Blame, Reason, Waits
+from .blame import Blame
+from .host import TINY, pauses
 from .places import Places
 from .rates import PinnedRate
 from .report import Where
-from .work import Bools, Ints, Work
+from .waits import Reason, Waits
+from .work import Bools, Ints, Work, at
 
+PAYS = 0.10  # gain from which a repair is worth making; where none reaches it, the verdict stands first
+LEAST = 0.01  # share of the window that a wait must cost to be worth a word
 SMALL = 64 * 1024  # bytes up to which a copy costs its latency rather than its bytes
 BOUND = 0.7  # share of the window from which the binding engine's own work is the verdict
 FULL = 0.9  # share from which there is nothing left to win
-READ_BACK = 1024  # bytes up to which a download is a value that the host asks for, such as .item()
+LONGEST = 200_000  # ns: a longer pause is not the host's way from one call to the next
+RUN = 3  # small copies in a row, from which they are worth gathering
 
 COPY_CALLS = (CallKind.COPY_SYNC, CallKind.COPY_ASYNC)
 SYNC_CALLS = (CallKind.SYNC_DEVICE, CallKind.SYNC_STREAM, CallKind.SYNC_EVENT)
@@ -62,50 +67,84 @@ class Case:
         """Where calls were made; costly on large timelines, so built when first asked for."""
         return Places(self.work.timeline)
 
+    # What operations are.
+
+    @cached_property
+    def small_copies(self) -> Bools:
+        """For each operation: a host copy of at most 64 KiB, one of several that a thread issues in a row.
+
+        A single small copy between other work has nothing that it could be gathered with.
+        """
+        ops = self.work.ops
+        small = np.isin(ops.kind, (OpKind.H2D, OpKind.D2H)) & (ops.bytes >= 0) & (ops.bytes <= SMALL)
+        thread = at(self.work.calls.thread, ops.call, -1)
+        order = np.lexsort((ops.start, self.work.issue, thread))
+        what = np.where(small, ops.kind, -1)[order]
+        ends = np.flatnonzero(np.diff(what, append=-2) | np.diff(thread[order], append=-2))
+        lengths = np.diff(ends, prepend=-1)
+        found = np.zeros(len(ops), bool)
+        found[order] = small[order] & (np.repeat(lengths, lengths) >= RUN)
+        return found
+
+    @cached_property
+    def pageable_copies(self) -> Bools:
+        """For each operation: a copy of pageable memory that would be better off pinned.
+
+        Not a value of a few bytes: one that the host fetches is a synchronise by another name, and one that it sends
+        by a synchronous copy costs the call, not the memory.
+        """
+        ops = self.work.ops
+        sent = at(self.work.calls.kind, ops.call, -1) == CallKind.COPY_SYNC
+        return self.work.pageable() & ((ops.bytes > TINY) | ((ops.kind == OpKind.H2D) & ~sent))
+
     # What a wait is about. Each gives one value for each wait.
 
     @cached_property
     def call_kind(self) -> Ints:
         """CallKind of the call that blocked or issued late; -1 where no call has to do with it."""
-        return self._of_call(self.work.calls.kind)
-
-    @cached_property
-    def by_pageable(self) -> Bools:
-        """Whether the operation waited for is a copy of pageable memory."""
-        return self._of_op(self.waits.by, self.work.pageable(), False)
+        return at(self.work.calls.kind, self.waits.call, -1)
 
     @cached_property
     def by_kind(self) -> Ints:
         """OpKind of the operation waited for, -1 none."""
-        return self._of_op(self.waits.by, self.work.ops.kind, -1)
+        return at(self.work.ops.kind, self.waits.by, -1)
 
     @cached_property
-    def by_bytes(self) -> Ints:
-        """Bytes of the operation waited for, -1 unknown."""
-        return self._of_op(self.waits.by, self.work.ops.bytes, -1)
-
-    @cached_property
-    def op_small_copy(self) -> Bools:
-        """Whether the operation that waited is a host copy of at most 64 KiB."""
-        return self._of_op(self.waits.op, self.small_copies, False)
-
-    @cached_property
-    def by_small_copy(self) -> Bools:
-        """Whether the operation waited for is a host copy of at most 64 KiB."""
-        return self._of_op(self.waits.by, self.small_copies, False)
+    def by_pageable(self) -> Bools:
+        """Whether the operation waited for is a copy of pageable memory that would be better off pinned."""
+        return at(self.pageable_copies, self.waits.by, False)
 
     @cached_property
     def by_fenced(self) -> Bools:
         """Whether the operation waited for was itself held by the legacy default stream's fence."""
         work = self.work
         fenced = (work.fence_pred >= 0) & (work.fence_ready >= work.stream_ready)
-        return self._of_op(self.waits.by, fenced, False)
+        return at(fenced, self.waits.by, False)
 
     @cached_property
-    def small_copies(self) -> Bools:
-        """For each operation: a copy from or to the host of at most 64 KiB."""
-        ops = self.work.ops
-        return np.isin(ops.kind, (OpKind.H2D, OpKind.D2H)) & (ops.bytes >= 0) & (ops.bytes <= SMALL)
+    def read_back(self) -> Bools:
+        """Waits for a value of at most 1 KiB that the host fetched: a synchronise by another name."""
+        size = at(self.work.ops.bytes, self.waits.by, -1)
+        return (self.by_kind == OpKind.D2H) & (size >= 0) & (size <= TINY)
+
+    @cached_property
+    def for_pageable_copy(self) -> Bools:
+        """Waits behind a host blocked by a copy of pageable memory: in the copy itself or in the synchronise after it.
+
+        Frameworks follow a copy of pageable memory with a synchronise of its stream; the copy is what asks for it.
+        """
+        held_by_fence = self.by_fenced & (self.call_kind == CallKind.COPY_SYNC)
+        return self.blocked_in(*COPY_CALLS, *SYNC_CALLS) & self.by_pageable & ~held_by_fence
+
+    @cached_property
+    def from_call_to_call(self) -> Bools:
+        """Waits that are no longer than a host takes from one call to the next."""
+        pause = at(pauses(self.work), self.waits.call, 0)
+        return np.maximum(self.waits.cost, pause) <= LONGEST
+
+    def matters(self, waits: Waits) -> bool:
+        """Whether these waits cost enough to be worth a word."""
+        return int(waits.cost.sum()) >= LEAST * self.wall
 
     def blocked_in(self, *kinds: CallKind) -> Bools:
         """Waits behind a host blocked in calls of these kinds."""
@@ -114,21 +153,6 @@ class Case:
     def reason(self, *reasons: Reason) -> Bools:
         """Waits for these reasons."""
         return np.isin(self.waits.reason, reasons)
-
-    @cached_property
-    def read_back(self) -> Bools:
-        """Waits for a value of at most 1 KiB that the host fetched: a synchronise by another name."""
-        return (self.by_kind == OpKind.D2H) & (self.by_bytes >= 0) & (self.by_bytes <= READ_BACK)
-
-    @cached_property
-    def for_pageable_copy(self) -> Bools:
-        """Waits behind a host blocked by a copy of pageable memory: in the copy itself or in the synchronise after it.
-
-        Frameworks follow a copy of pageable memory with a synchronise of its stream; the copy is what asks for it.
-        """
-        blocked = self.blocked_in(*COPY_CALLS, *SYNC_CALLS)
-        sync_held = self.by_fenced & (self.call_kind == CallKind.COPY_SYNC)
-        return blocked & self.by_pageable & ~self.read_back & ~sync_held
 
     @property
     def is_bound(self) -> bool:
@@ -168,7 +192,9 @@ class Case:
 
     def distinct(self, rows: Ints) -> Ints:
         """The distinct rows, without -1."""
-        return np.unique(rows[rows >= 0])
+        found = np.zeros(int(rows.max(initial=-1)) + 1, bool)
+        found[rows[rows >= 0]] = True
+        return np.flatnonzero(found)
 
     def count(self, rows: Ints) -> int:
         """How many distinct rows there are, without -1."""
@@ -183,10 +209,6 @@ class Case:
         """Names of the called functions in words, the most frequent three."""
         names = [name for name, _ in self.count_by_api(calls)][:3]
         return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
-
-    def first_kind(self, ops: Ints) -> OpKind:
-        """Kind of the first of some operations."""
-        return OpKind(int(self.work.ops.kind[ops[0]]))
 
     def host_was_doing(self, waits: Waits) -> str:
         """What filled the longest of these waits on the host, as " (mostly in ...)"; empty where nothing tells."""
@@ -205,43 +227,22 @@ class Case:
         return self.places.of_calls(calls)
 
     def issuers(self, ops: Ints) -> Ints:
-        """The calls that issued these operations."""
-        return self.work.ops.call[ops[ops >= 0]].astype(np.int64)
+        """The calls that issued these operations, where they are known."""
+        calls = self.work.ops.call[ops[ops >= 0]].astype(np.int64)
+        return calls[calls >= 0]
 
     def spans(self, waits: Waits) -> np.ndarray:
         """The gaps that these waits were charged from, ``(n, 2)`` ns."""
-        return np.unique(np.column_stack((waits.start, waits.end)), axis=0)
+        _, first = np.unique(waits.start, return_index=True)  # gaps of one engine: where they begin tells them apart
+        return np.column_stack((waits.start[first], waits.end[first]))
 
     def busy(self, engine: Engine) -> float:
         """Fraction of the window in which an engine worked."""
         return self.measures.engines[engine].busy_ns / max(self.wall, 1)
 
-    def busy_ms(self, engine: Engine) -> float:
-        """Time that an engine worked, in ms."""
-        return self.measures.engines[engine].busy_ns / 1e6
-
-    def bound_ms(self) -> float:
-        """Time that the binding engine needs for its own work, in ms: no repair goes below it."""
-        return self.blame.busy / 1e6
-
     def streams_of(self, ops: Ints) -> list[int]:
         """The distinct streams of some operations, rows of ``timeline.streams``."""
         return np.unique(self.work.ops.stream[ops]).tolist()
-
-    def copy_ops(self) -> Ints:
-        """The copies from and to the host."""
-        return np.flatnonzero(np.isin(self.work.engine, (Engine.H2D, Engine.D2H)))
-
-    def _of_call(self, column: np.ndarray) -> Ints:
-        call = self.waits.call
-        if not len(column):
-            return np.full(len(call), -1)
-        return np.where(call >= 0, column[np.maximum(call, 0)], -1)
-
-    def _of_op(self, rows: Ints, column: np.ndarray, none: int | bool) -> np.ndarray:
-        if not len(column):
-            return np.full(len(rows), none)
-        return np.where(rows >= 0, column[np.maximum(rows, 0)], none)
 
 
 ENGINE_WORDS = {Engine.H2D: "H2D copies", Engine.D2H: "D2H copies", Engine.SM: "kernels", Engine.PEER: "peer copies"}

@@ -21,18 +21,17 @@ from gapless.timeline.measure import (
 )
 from gapless.timeline.timeline import Device, Timeline, Unknown
 
-from .blame import Reason, blame
-from .case import Case, ms, plural
+from .blame import blame
+from .case import LEAST, PAYS, Case, ms, plural
 from .causes import CAUSES
 from .host import first_uses
 from .rates import needed, pinned_rates
 from .report import EngineUse, Finding, Report, StepTimes
 from .streams import infer_kinds
+from .waits import Reason
 from .work import Work, gather
 
-LEAST = 0.01  # of the window: what costs less and happened once is not worth a word
 WARM_UP = 0.1  # of the window: a start this long distorts the whole
-PAYS = 0.10  # a gain below this leaves the verdict standing first
 ENGINES = {"h2d": Engine.H2D, "sm": Engine.SM, "d2h": Engine.D2H}
 
 

@@ -1,6 +1,4 @@
-"""What a host thread was doing when it issued work late: allocating, staging a copy, using something for the first
-time.
-"""
+"""What host threads did: how far the device held them up, and what they were at when they issued work late."""
 
 from __future__ import annotations
 
@@ -11,10 +9,13 @@ from numpy.typing import NDArray
 
 from gapless.model.kinds import CallKind
 
-from .work import Bools, Ints, Work
+from .work import Ints, Work, at
 
 FIRST_USE_LEAST = 100_000  # ns: a shorter first call is not worth a word
 FIRST_USE_FACTOR = 20  # a first use takes this many times as long as the same call usually does
+TINY = 1024  # bytes up to which a copy carries a value, not data: nothing to stage, nothing to pin
+QUEUE = 900  # R6.9: about a thousand entries fill a launch queue, and the next launch waits for room
+QUEUE_WAIT = 20_000  # ns: a launch into a full queue that takes less has not waited
 
 
 class Activity(IntEnum):
@@ -37,7 +38,7 @@ def activities(work: Work) -> NDArray[np.int8]:
     calls = work.calls
     doing = np.zeros(len(calls), np.int8)
     doing[np.isin(calls.kind, _ALLOCATING)] = Activity.ALLOCATING
-    copies = np.flatnonzero(work.pageable() & (work.ops.call >= 0))
+    copies = np.flatnonzero(work.pageable() & (work.ops.call >= 0) & (work.ops.bytes > TINY))
     doing[work.ops.call[copies]] = Activity.STAGING
     doing[first_uses(work)] = Activity.FIRST_USE
     return doing
@@ -70,22 +71,72 @@ def _unusual(work: Work, row: int) -> bool:
     return len(same) == 1 or calls.end[row] - calls.start[row] >= FIRST_USE_FACTOR * usual
 
 
-class TimeIn:
-    """How long a thread spent in some of its calls between two moments."""
+def pauses(work: Work) -> Ints:
+    """For each host call the time (ns) since its thread came back from the call before it, 0 for the first."""
+    calls = work.calls
+    order = np.lexsort((calls.start, calls.thread))
+    pause = np.zeros(len(calls), np.int64)
+    before, after = order[:-1], order[1:]
+    same = calls.thread[before] == calls.thread[after]
+    pause[after[same]] = np.maximum(calls.start[after] - calls.end[before], 0)[same]
+    return pause
 
-    def __init__(self, work: Work, chosen: Bools) -> None:
-        self._calls = work.calls
+
+def last_block(work: Work) -> Ints:
+    """For each operation the last call that kept its issuing thread waiting before it was issued, -1 if none."""
+    calls = work.calls
+    issuing, threads = work.ops.call, at(calls.thread, work.ops.call, -1)
+    found = np.full(len(work.ops), -1)
+    blocks = np.flatnonzero(work.blocked_on >= 0)
+    for thread in np.unique(calls.thread[blocks]).tolist():
+        mine = blocks[calls.thread[blocks] == thread]
+        mine = mine[np.argsort(calls.end[mine], kind="stable")]
+        ops = np.flatnonzero((threads == thread) & (issuing >= 0))
+        place = np.searchsorted(calls.end[mine], calls.start[issuing[ops]], side="right") - 1
+        found[ops[place >= 0]] = mine[place[place >= 0]]
+    return found
+
+
+def held_up(work: Work) -> Ints:
+    """For each operation how long (ns) its issuing thread had stood in waits for the device before it, in the window.
+
+    Without those calls the thread would have been that much earlier, and no more: the rest is its own pace.
+    """
+    calls = work.calls
+    rows = np.concatenate((np.flatnonzero(work.blocked_on >= 0), _into_full_queues(work)))
+    waits = TimeIn(calls.thread[rows], calls.start[rows], calls.end[rows])
+    issue = np.maximum(at(calls.start, work.ops.call, work.start), work.start)
+    return waits.between(at(calls.thread, work.ops.call, -1), np.full(len(issue), work.start), issue)
+
+
+def _into_full_queues(work: Work) -> Ints:
+    """The calls that waited for room in a launch queue (R6.9): long ones with a full queue's work outstanding."""
+    calls, issuing = work.calls, work.ops.call
+    known = np.flatnonzero(issuing >= 0)
+    rows, which = np.unique(issuing[known], return_inverse=True)
+    if len(rows) < QUEUE:
+        return np.empty(0, np.int64)
+    done = np.zeros(len(rows), np.int64)
+    np.maximum.at(done, which, work.ops.end[known])
+    start = calls.start[rows]
+    outstanding = np.searchsorted(np.sort(start), start) - np.searchsorted(np.sort(done), start, side="right")
+    waited = (calls.end[rows] - start >= QUEUE_WAIT) & (work.blocked_on[rows] < 0)
+    return rows[(outstanding >= QUEUE) & waited].astype(np.int64)
+
+
+class TimeIn:
+    """How long each thread spent in some disjoint stretches of its time."""
+
+    def __init__(self, threads: NDArray[np.int32], start: Ints, end: Ints) -> None:
         self._by_thread: dict[int, tuple[Ints, Ints, Ints]] = {}
-        rows = np.flatnonzero(chosen)
-        threads = work.calls.thread[rows]
         for thread in np.unique(threads).tolist():
-            mine = rows[threads == thread]
-            start = work.calls.start[mine]
-            length = work.calls.end[mine] - start
-            self._by_thread[thread] = start, length, np.concatenate(([0], np.cumsum(length)))
+            mine = np.flatnonzero(threads == thread)
+            mine = mine[np.argsort(start[mine], kind="stable")]
+            length = end[mine] - start[mine]
+            self._by_thread[thread] = start[mine], length, np.concatenate(([0], np.cumsum(length)))
 
     def between(self, threads: NDArray[np.int32], since: Ints, until: Ints) -> Ints:
-        """Time in ns inside the chosen calls of each thread, for each stretch ``[since, until]``."""
+        """Time in ns inside the stretches of each thread, for each ``[since, until]``."""
         spent = np.zeros(len(since), np.int64)
         for thread, own in self._by_thread.items():
             rows = np.flatnonzero(threads == thread)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from gapless.timeline.timeline import RangeKind, Timeline
 
 from .report import Where
-from .work import Ints
+from .work import Ints, at
 
 # A frame as profilers write it: "train.py(12): step". The line is where the function begins.
 _FRAME = re.compile(r"^(?P<file>[^()]+\.\w+|<[^>]+>)\((?P<line>\d+)\): (?P<function>.*)$")
@@ -51,13 +52,17 @@ class Places:
         calls = calls[calls >= 0]
         if not len(calls):
             return ()
-        threads, times = self._timeline.calls.thread[calls], self._timeline.calls.start[calls]
-        rows = [where.innermost(threads, times) for where in (self._frames, self._builtins, self._ops, self._notes)]
-        apis = self._timeline.calls.name[calls]
-        found = Counter(zip(*(column.tolist() for column in (*rows, apis)), strict=True))
+        ranges, table = self._timeline.ranges, self._timeline.calls
+        threads, times = table.thread[calls], table.start[calls]
+        frame, builtin, op, note = (
+            where.innermost(threads, times) for where in (self._frames, self._builtins, self._ops, self._notes)
+        )
+        names = [at(ranges.name, rows, -1) for rows in (frame, builtin, op, note)]
+        first, counts = _distinct([*names, at(ranges.stack, op, -1), table.name[calls]])
         merged: Counter[tuple[str, int, str]] = Counter()
-        for (frame, builtin, op, note, api), count in found.items():
-            merged[self._place(frame, builtin, op, note, api)] += count
+        for i, count in zip(first.tolist(), counts.tolist(), strict=True):
+            place = self._place(int(frame[i]), int(builtin[i]), int(op[i]), int(note[i]), int(table.name[calls[i]]))
+            merged[place] += count
         return tuple(
             Where(file=file, line=line, function=function, count=count)
             for (file, line, function), count in merged.most_common(most)
@@ -100,54 +105,59 @@ class Places:
         return self._timeline.name_of(int(ranges.name[op])) if op >= 0 else ""
 
 
+def _distinct(columns: list[NDArray[Any]]) -> tuple[Ints, Ints]:
+    """The first row of every distinct combination of values, and how often it occurs."""
+    which = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        low, high = int(column.min()), int(column.max())
+        if low < high:
+            _, which = np.unique(which * (high - low + 1) + (column - low), return_inverse=True)
+    _, first, counts = np.unique(which, return_index=True, return_counts=True)
+    return first, counts
+
+
 class _Nested:
     """Ranges that nest per thread, and for a moment the innermost one that covers it."""
 
     def __init__(self, timeline: Timeline, rows: NDArray[np.intp]) -> None:
         self._ranges = timeline.ranges
-        self._by_thread: dict[int, tuple[NDArray[np.intp], Ints]] = {}
-        self._parents: dict[int, Ints] = {}
-        threads = self._ranges.thread[rows]
-        for thread in np.unique(threads).tolist():
-            mine = rows[threads == thread]
-            mine = mine[np.lexsort((-self._ranges.end[mine], self._ranges.start[mine]))]
-            self._by_thread[thread] = mine, self._ranges.start[mine]
+        self._by_thread: dict[int, tuple[NDArray[np.intp], Ints, Ints, Ints]] = {}
+        rows = rows[self._ranges.end[rows] > self._ranges.start[rows]]
+        self._rows = {int(thread): rows[self._ranges.thread[rows] == thread] for thread in np.unique(
+            self._ranges.thread[rows])}  # fmt: skip
 
     def innermost(self, threads: NDArray[np.int32], times: Ints) -> Ints:
         """Row of ``ranges`` for each moment, -1 where none covers it."""
         found = np.full(len(times), -1)
         for thread in np.unique(threads).tolist():
-            own = self._by_thread.get(thread)
-            if own is None:
+            if thread not in self._rows:
                 continue
-            rows, starts = own
+            rows, starts, ends, parents = self._of_thread(thread)
             asked = np.flatnonzero(threads == thread)
-            at = np.searchsorted(starts, times[asked], side="right") - 1
-            parents = self._parent_of(thread)
-            ends = self._ranges.end[rows]
-            open_ = at >= 0
-            while True:
-                outside = open_ & (ends[np.maximum(at, 0)] < times[asked])
-                if not outside.any():
-                    break
-                at[outside] = parents[at[outside]]
-                open_ = at >= 0
-            found[asked[open_]] = rows[at[open_]]
+            place = np.searchsorted(starts, times[asked], side="right") - 1
+            while (outside := (place >= 0) & (ends[place] < times[asked])).any():
+                place[outside] = parents[place[outside]]
+            found[asked[place >= 0]] = rows[place[place >= 0]]
         return found
 
-    def _parent_of(self, thread: int) -> Ints:
-        """For each range of a thread the one around it, as an index into the thread's rows."""
-        known = self._parents.get(thread)
-        if known is not None:
-            return known
-        rows, starts = self._by_thread[thread]
-        ends: list[int] = self._ranges.end[rows].tolist()
-        parents: list[int] = []
-        stack: list[int] = []
-        for row, start in enumerate(starts.tolist()):
-            while stack and ends[stack[-1]] <= start:
-                stack.pop()
-            parents.append(stack[-1] if stack else -1)
-            stack.append(row)
-        self._parents[thread] = np.array(parents, np.int64)
-        return self._parents[thread]
+    def _of_thread(self, thread: int) -> tuple[NDArray[np.intp], Ints, Ints, Ints]:
+        """A thread's ranges in order of start, outer ones first: row, start, end, and the place of the one around."""
+        if thread not in self._by_thread:
+            rows = self._rows[thread]
+            rows = rows[np.lexsort((-self._ranges.end[rows], self._ranges.start[rows]))]
+            starts, ends = self._ranges.start[rows], self._ranges.end[rows]
+            self._by_thread[thread] = rows, starts, ends, _parents(starts, ends)
+        return self._by_thread[thread]
+
+
+def _parents(starts: Ints, ends: Ints) -> Ints:
+    """For each of some nested ranges, in order of start, the place of the one around it, -1 none."""
+    depth = np.arange(len(starts)) - np.searchsorted(np.sort(ends), starts, side="right")
+    parents = np.full(len(starts), -1)
+    by_depth = np.argsort(depth, kind="stable")
+    outer = np.empty(0, np.int64)
+    for level in np.split(by_depth, np.flatnonzero(np.diff(depth[by_depth])) + 1):
+        if len(outer):
+            parents[level] = np.where(level > outer[0], outer[np.searchsorted(outer, level) - 1], -1)
+        outer = level
+    return parents

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from gapless.model.kinds import Engine
 
-from .blame import Waits
 from .case import Case, ms
 
-# A stream that carries less than this share of the waiting operations is not one that chunks are dealt to.
+# A stream that carries less than this share of the copies, and of the kernels, is not one that chunks are dealt to.
 LEAST_SHARE = 0.05
 
 
-def chunk_streams(case: Case, waits: Waits) -> list[int]:
-    """Give the streams (rows of ``timeline.streams``) to which the waiting work is dealt, most used first."""
-    ops = np.concatenate((waits.op, waits.by[waits.by >= 0]))
-    streams, counts = np.unique(case.work.ops.stream[ops], return_counts=True)
-    order = np.argsort(-counts, kind="stable")
-    keep = counts[order] >= LEAST_SHARE * counts.sum()
-    return streams[order][keep].tolist()
+def chunk_streams(case: Case) -> list[int]:
+    """Give the streams (rows of ``timeline.streams``) that carry the copies and the kernels, most used first."""
+    work = case.work
+    used: Counter[int] = Counter()
+    for engine in (Engine.H2D, Engine.SM, Engine.D2H):
+        streams, counts = np.unique(work.ops.stream[work.engine == engine], return_counts=True)
+        dealt = counts >= LEAST_SHARE * counts.sum()
+        used.update(dict(zip(streams[dealt].tolist(), counts[dealt].tolist(), strict=True)))
+    return [stream for stream, _ in used.most_common()]
 
 
 def phases(case: Case) -> str:

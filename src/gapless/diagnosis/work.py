@@ -7,6 +7,7 @@ predecessors, the fences and event waits that held it, and the call that issued 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 LONG_AGO = np.iinfo(np.int64).min // 4  # the time of a constraint that does not exist
+LATER = np.iinfo(np.int64).max // 4
 
 _ENGINE_OF_KIND = np.array([ENGINE_OF[kind] for kind in OpKind], np.int8)
 
@@ -64,25 +66,12 @@ class Work:
     event_ready: Ints
     engine_pred: Ints  # row of the operation whose end freed its engine, -1 none
     engine_ready: Ints
-    launch_latency: int
-    blocked_from: (
-        Ints  # a column over timeline.calls: when the call began to wait for the device; its end where it did not
-    )
-    blocked_until: Ints  # when what it waited for was done
-    blocked_on: Ints  # row of the operation that it waited for, -1 where it did not wait
+    blocked_on: Ints  # a column over timeline.calls: the operation that the call waited for, -1 where it did not wait
 
     @property
     def calls(self) -> Calls:
         """The host calls of the whole timeline."""
         return self.timeline.calls
-
-    def stream_kind(self, op: int) -> StreamKind:
-        """Kind of the stream of an operation."""
-        return self.timeline.streams[int(self.ops.stream[op])].kind
-
-    def name(self, op: int) -> str:
-        """Name of an operation."""
-        return self.timeline.name_of(int(self.ops.name[op]))
 
     def pageable(self) -> Bools:
         """Tell for each operation whether it is a copy from or to pageable host memory."""
@@ -99,52 +88,56 @@ def gather(timeline: Timeline, device: int, start: int, end: int) -> Work:
     if not np.array_equal(order, np.arange(len(order))):
         ops = ops.take(order)
     engine = _ENGINE_OF_KIND[ops.kind]
-    known = ops.call >= 0
-    issue = ops.start.copy()
-    issue[known] = np.minimum(timeline.calls.start[ops.call[known]], ops.start[known])
-    latency = _launch_latency(ops.start[known] - issue[known])
-    launched = _launched(timeline, ops, issue, latency)
+    issue = np.minimum(at(timeline.calls.start, ops.call, LATER), ops.start)
+    launched = _launched(timeline, ops, issue)
     in_order = np.lexsort((ops.start, issue))
     stream_pred = _previous_in_stream(ops, in_order)
     fence_pred = _fences(timeline, ops, in_order)
     event_pred = _awaited(timeline, ops, issue)
     engine_pred = _previous_on_engine(ops, engine)
-    blocked_from, blocked_until, blocked_on = _blocked(timeline, ops, issue)
     return Work(
         timeline=timeline, device=device, start=start, end=end, ops=ops, engine=engine, issue=issue, launched=launched,
         stream_pred=stream_pred, stream_ready=_ends(ops, stream_pred),
         fence_pred=fence_pred, fence_ready=_ends(ops, fence_pred),
         event_pred=event_pred, event_ready=_ends(ops, event_pred),
         engine_pred=engine_pred, engine_ready=_ends(ops, engine_pred),
-        launch_latency=latency, blocked_from=blocked_from, blocked_until=blocked_until, blocked_on=blocked_on,
+        blocked_on=_blocked_on(timeline, ops, issue),
     )  # fmt: skip
 
 
+def at(column: NDArray[Any], rows: NDArray[Any], none: int) -> NDArray[Any]:
+    """Give the values of a column in some rows, and *none* for the row -1."""
+    if not len(column):
+        return np.full(len(rows), none)
+    return np.where(rows >= 0, column[np.maximum(rows, 0)], none)
+
+
 def _ends(ops: Ops, rows: Ints) -> Ints:
-    ends = np.full(len(ops), LONG_AGO)
-    ends[rows >= 0] = ops.end[rows[rows >= 0]]
-    return ends
+    return at(ops.end, rows, LONG_AGO)
 
 
 def _launch_latency(delays: Ints) -> int:
     """How long a launch takes to reach an idle device: the quick end of what the trace shows, within reason."""
     if not len(delays):
         return LAUNCH_LATENCY
-    return int(np.clip(np.quantile(delays, 0.05), 1_000, 4 * LAUNCH_LATENCY))
+    return int(np.clip(np.quantile(delays, 0.05), 1_000, 2 * LAUNCH_LATENCY))
 
 
-def _launched(timeline: Timeline, ops: Ops, issue: Ints, latency: int) -> Ints:
+def _launched(timeline: Timeline, ops: Ops, issue: Ints) -> Ints:
     """When each launch had reached the device.
 
-    Soon after the call began; for a launch that took long (a module to load, a large graph) at its end. A copy may
-    wait inside its call for what is before it, so the end of its call says nothing.
+    Soon after the call began; for a launch that took long (a module to load, a large graph) and for an upload that had
+    to be staged (R3.12) at its end. Other copies may wait inside their call for what is before them, so the end of the
+    call says nothing.
     """
-    known = ops.call >= 0
-    calls = timeline.calls
-    returned = np.where(known, calls.end[ops.call], LONG_AGO)
-    is_launch = known & np.isin(calls.kind[ops.call], (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH))
-    reached = np.where(is_launch & (returned <= ops.start), np.maximum(issue + latency, returned), issue + latency)
-    return np.where(known, np.minimum(reached, ops.start), LONG_AGO)
+    latency = _launch_latency((ops.start - issue)[ops.call >= 0])
+    kind, returned = at(timeline.calls.kind, ops.call, -1), at(timeline.calls.end, ops.call, LATER)
+    is_launch = np.isin(kind, (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH))
+    is_staged = (ops.kind == OpKind.H2D) & (ops.src == MemoryKind.PAGEABLE)
+    is_staged &= kind == CallKind.COPY_ASYNC  # the synchronous form waits for the device first
+    at_its_end = (is_launch | is_staged) & (returned <= ops.start)
+    reached = np.where(at_its_end, np.maximum(issue + latency, returned), issue + latency)
+    return np.where(ops.call >= 0, np.minimum(reached, ops.start), LONG_AGO)
 
 
 def _previous_in_stream(ops: Ops, in_order: Ints) -> Ints:
@@ -210,18 +203,17 @@ def _awaited(timeline: Timeline, ops: Ops, issue: Ints) -> Ints:
     return pred
 
 
-def _blocked(timeline: Timeline, ops: Ops, issue: Ints) -> tuple[Ints, Ints, Ints]:
-    """For each host call: from when to when it waited for the device, and for which operation."""
+def _blocked_on(timeline: Timeline, ops: Ops, issue: Ints) -> Ints:
+    """For each host call the operation for which it kept its thread waiting, -1 where it did not."""
     calls = timeline.calls
-    since, until, on = calls.end.copy(), calls.end.copy(), np.full(len(calls), -1)
+    on = np.full(len(calls), -1)
     if not len(ops):
-        return since, until, on
+        return on
     # A copy with host memory that blocks waits for itself: sync forms, and pageable ones whose call outlasts the start
     # of the copy (table 3.1). One call, one copy; of several operations with one call none is told apart.
     own = np.full(len(calls), -1)
     own[ops.call[ops.call >= 0]] = np.flatnonzero(ops.call >= 0)
-    host_copy = np.isin(calls.kind, (CallKind.COPY_SYNC, CallKind.COPY_ASYNC)) & (own >= 0)
-    rows = np.flatnonzero(host_copy)
+    rows = np.flatnonzero(np.isin(calls.kind, (CallKind.COPY_SYNC, CallKind.COPY_ASYNC)) & (own >= 0))
     mine = own[rows]
     # An upload from pageable memory returns when it is staged, a little before its data have landed (R3.12).
     waits = (
@@ -233,14 +225,11 @@ def _blocked(timeline: Timeline, ops: Ops, issue: Ints) -> tuple[Ints, Ints, Int
     # Any other waiting call is over when the last operation it covers is: the one that ended last before it returned.
     by_end = np.argsort(ops.end, kind="stable")
     rows = np.flatnonzero(np.isin(calls.kind, WAITING_CALLS) & (on < 0))
-    at = np.searchsorted(ops.end[by_end], calls.end[rows] + CLOCK_SLACK, side="right") - 1
-    candidate = by_end[np.maximum(at, 0)]
-    waits = (at >= 0) & (ops.end[candidate] > calls.start[rows]) & (issue[candidate] <= calls.start[rows])
+    place = np.searchsorted(ops.end[by_end], calls.end[rows] + CLOCK_SLACK, side="right") - 1
+    candidate = by_end[np.maximum(place, 0)]
+    waits = (place >= 0) & (ops.end[candidate] > calls.start[rows]) & (issue[candidate] <= calls.start[rows])
     on[rows[waits]] = candidate[waits]
-    rows = np.flatnonzero(on >= 0)
-    since[rows] = calls.start[rows]
-    until[rows] = np.clip(ops.end[on[rows]], calls.start[rows], calls.end[rows])
-    return since, until, on
+    return on
 
 
-__all__ = ["CLOCK_SLACK", "HOP", "LONG_AGO", "Bools", "Engine", "Ints", "Work", "gather"]
+__all__ = ["HOP", "LONG_AGO", "Bools", "Engine", "Ints", "Work", "at", "gather"]

@@ -10,9 +10,9 @@ import importlib
 from collections.abc import Mapping
 from typing import Protocol, cast
 
-from ..blame import Waits
 from ..case import Bools, Case
 from ..report import Finding
+from ..waits import Waits
 
 
 class Cause(Protocol):

@@ -29,9 +29,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..blame import Reason, Waits
 from ..case import ALLOCATION_CALLS, Bools, Case, ms, plural
 from ..report import Finding, Repair
+from ..waits import Reason, Waits
 
 FEW = 2  # one allocation is no loop
 
@@ -43,11 +43,12 @@ def claims(case: Case) -> Bools:
 
 def finding(case: Case, waits: Waits) -> Finding | None:
     """Say which calls allocate, how long they took and how long frees waited for the device."""
-    calls = case.work.calls
-    inside = (calls.start < case.work.end) & (calls.end > case.work.start)
-    rows = np.flatnonzero(np.isin(calls.kind, ALLOCATION_CALLS) & inside)
+    calls, issued = case.work.calls, case.work.issue
+    between = (calls.end > max(case.work.start, int(issued.min()))) & (calls.start < issued.max())
+    rows = np.flatnonzero(np.isin(calls.kind, ALLOCATION_CALLS) & between)
     if not len(waits) and len(rows) < FEW:
         return None
+    rows = np.union1d(rows, case.distinct(waits.call[waits.reason == Reason.BLOCKED]))
     cost = int(waits.cost.sum())
     blocked = int(waits.cost[waits.reason == Reason.BLOCKED].sum())
     counts = [f"{count:,} {name}" for name, count in case.count_by_api(rows)]

@@ -24,9 +24,9 @@ from __future__ import annotations
 
 from gapless.model.kinds import Engine
 
-from ..blame import Waits
 from ..case import Case, ms, size
 from ..report import Finding
+from ..waits import Waits
 
 
 def claims(case: Case) -> None:

@@ -33,9 +33,9 @@ import numpy as np
 
 from gapless.model.kinds import CallKind, StreamKind
 
-from ..blame import Reason, Waits
 from ..case import Bools, Case, Ints, ms, plural
 from ..report import Finding, Repair
+from ..waits import Reason, Waits
 
 
 def claims(case: Case) -> Bools:

@@ -26,10 +26,10 @@ First uses before the profiler was started, and the profiler's own set-up, which
 
 from __future__ import annotations
 
-from ..blame import Reason, Waits
 from ..case import Bools, Case, ms, plural
 from ..host import first_uses
 from ..report import Finding, Repair
+from ..waits import Reason, Waits
 
 
 def claims(case: Case) -> Bools:
@@ -39,7 +39,7 @@ def claims(case: Case) -> Bools:
 
 def finding(case: Case, waits: Waits) -> Finding | None:
     """Say which calls took how long."""
-    if not len(waits):
+    if not case.matters(waits):
         return None
     calls = case.work.calls
     rows = first_uses(case.work)

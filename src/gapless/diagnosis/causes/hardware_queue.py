@@ -31,9 +31,9 @@ import numpy as np
 
 from gapless.model.kinds import OpKind
 
-from ..blame import Reason, Waits
 from ..case import Bools, Case, ms, plural
 from ..report import Finding, Repair
+from ..waits import Reason, Waits
 
 QUEUES, COPY_QUEUES = 8, 4  # R6.5, defaults
 
@@ -50,7 +50,7 @@ def claims(case: Case) -> Bools:
 
 def finding(case: Case, waits: Waits) -> Finding | None:
     """Say how many streams compete, and how long ready work waited."""
-    if not len(waits):
+    if not case.matters(waits):
         return None
     cost = int(waits.cost.sum())
     streams = len(np.unique(case.work.ops.stream))

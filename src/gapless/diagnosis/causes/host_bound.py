@@ -23,9 +23,9 @@ What the host did where the source has no frames or operators for it, and waits 
 
 from __future__ import annotations
 
-from ..blame import Reason, Waits
 from ..case import Bools, Case, ms, plural
 from ..report import Finding
+from ..waits import Reason, Waits
 
 
 def claims(case: Case) -> Bools:
@@ -35,7 +35,7 @@ def claims(case: Case) -> Bools:
 
 def finding(case: Case, waits: Waits) -> Finding | None:
     """Say how long, how often, and what the host was at."""
-    if not len(waits):
+    if not case.matters(waits):
         return None
     cost = int(waits.cost.sum())
     count = case.count(waits.op)

@@ -33,9 +33,11 @@ import numpy as np
 
 from gapless.model.kinds import OpKind
 
-from ..blame import Waits
 from ..case import COPY_CALLS, SYNC_CALLS, Bools, Case, Ints, ms, plural
+from ..host import TINY
 from ..report import Finding, Repair
+from ..waits import Waits
+from ..work import at
 
 FEW = 2  # one synchronise in the middle of a program is no loop
 
@@ -52,34 +54,41 @@ def finding(case: Case, waits: Waits) -> Finding | None:
         return None
     calls = np.union1d(calls, case.distinct(waits.call))
     cost = int(waits.cost.sum())
-    fetched = np.count_nonzero(case.work.ops.kind[waits.by[waits.by >= 0]] == OpKind.D2H)
-    value = fetched > len(waits) / 2
-    purpose = " for values fetched from the device" if value else ""
-    effect = f"the {case.engine_words} then wait {ms(cost / len(calls))} each time, {ms(cost)} in all"
-    if not cost:
-        effect = "here that costs the device nothing, for it waits for other reasons or has work in hand"
-    where = waits.call if len(waits) else calls
+    values = bool(np.count_nonzero(case.work.ops.bytes[_fetched(case, waits)] <= TINY) > len(waits) / 2)
+    if cost:
+        effect = f"the {case.engine_words} then wait {ms(cost / len(calls))} each time, {ms(cost)} in all"
+    else:
+        effect = "that costs the device nothing here: it has work in hand, or waits for something else"
     return Finding(
         cause="host-synchronize",
         title=f"The host waits for the device {plural(len(calls), 'time')} in the loop",
         cost_ms=cost / 1e6,
         count=len(calls),
-        evidence=f"In {case.api_names(calls)}{purpose} the host issues nothing; {effect}.",
+        evidence=f"In {case.api_names(calls)}{' for values fetched from the device' * values} the host issues nothing; "
+        f"{effect}.",
         advice="Fetch values later or less often (every n steps, or non_blocking and read one step late)."
-        if value
+        if values
         else "Order streams with events and wait once, at the end; where the host needs a result, wait on its event.",
-        where=case.where(where),
+        where=case.where(waits.call if len(waits) else calls),
         repair=Repair(name="no-sync", grade="needs care",
-                      precondition="nothing that the host reads or overwrites relies on the wait; where it does, "
-                      "an event "
-                      "takes its place"),
+                      precondition="nothing that the host reads or overwrites relies on the wait; where it does, an "
+                      "event takes its place"),
         spans=case.spans(waits),
     )  # fmt: skip
 
 
 def _in_loop(case: Case) -> Ints:
-    """Give the synchronise calls that waited for the device and after which more work was issued."""
+    """Give the synchronise calls that waited for the device and after which more work was issued.
+
+    Not those that only finish a copy of pageable memory: they go when the memory is pinned.
+    """
     work = case.work
-    last = int(work.issue.max())
-    waited = (work.blocked_on >= 0) & (work.calls.end <= last) & (work.calls.end > work.start)
-    return np.flatnonzero(waited & np.isin(work.calls.kind, SYNC_CALLS))
+    waited = (work.blocked_on >= 0) & ~at(case.pageable_copies, work.blocked_on, False)
+    between = (work.calls.end <= work.issue.max()) & (work.calls.end > work.start)
+    return np.flatnonzero(waited & between & np.isin(work.calls.kind, SYNC_CALLS))
+
+
+def _fetched(case: Case, waits: Waits) -> Ints:
+    """Give the downloads that these waits were for."""
+    by = waits.by[waits.by >= 0]
+    return by[case.work.ops.kind[by] == OpKind.D2H]

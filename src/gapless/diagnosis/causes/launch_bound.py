@@ -27,41 +27,50 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..blame import Reason, Waits
 from ..case import Bools, Case, ms, plural
 from ..report import Finding, Repair
-
-LONGEST = 200_000  # ns: a gap beyond this is not the host's way from one launch to the next
+from ..waits import Reason, Waits
 
 
 def claims(case: Case) -> Bools:
-    """Short waits for a host that was working."""
-    return case.reason(Reason.HOST) & (case.waits.cost <= LONGEST)
+    """Short waits for a host that went from call to call.
+
+    And what the engine would wait for the host if nothing else held it up, where that is more than lifting all the
+    rest would win.
+    """
+    late = case.reason(Reason.HOST) & case.from_call_to_call
+    pace = case.reason(Reason.PACE)
+    others = case.reason(Reason.REUSE, Reason.FENCE, Reason.BLOCKED)
+    return late | (pace & (case.waits.cost[pace].sum() > case.waits.cost[others].sum()))
 
 
 def finding(case: Case, waits: Waits) -> Finding | None:
     """Say how long operations are beside the time that the host takes to issue one."""
-    if not len(waits):
+    if not case.matters(waits):
         return None
     work = case.work
-    late = case.distinct(waits.op)
-    cost = int(waits.cost.sum())
-    duration = float(np.median((work.ops.end - work.ops.start)[late]))
+    late = waits.take(waits.reason == Reason.HOST)
+    cost, waited = int(waits.cost.sum()), int(late.cost.sum())
+    ops = case.distinct((late if waited >= cost - waited else waits).op)
+    duration = float(np.median((work.ops.end - work.ops.start)[ops]))
+    parts = []
+    if waited:
+        parts.append(f"The device waits {ms(waited / case.count(late.op))} for each of them, {ms(waited)} in all, and "
+                     f"then works on it for {ms(duration)} (median): the host issues more slowly than the device "
+                     "works.")  # fmt: skip
+    if cost > waited:
+        parts.append(f"If nothing else held the device up, it would wait another {ms(cost - waited)} for the host.")
     return Finding(
         cause="launch-bound",
-        title=f"{plural(len(late), 'operation')} {'was' if len(late) == 1 else 'were'} issued late by a busy host",
+        title=f"{plural(len(ops), 'operation')} {'was' if len(ops) == 1 else 'were'} issued late by a busy host",
         cost_ms=cost / 1e6,
-        count=len(late),
-        evidence=f"The device waits {ms(cost / max(len(late), 1))} for each of them, {ms(cost)} in all, and then "
-        "works on it "
-        f"for {ms(duration)} (median): the host issues more slowly than the device computes.",
-        advice="Replay the loop as a CUDA graph (torch.cuda.graph, torch.compile mode='reduce-overhead'), or "
-        "launch fewer, "
-        "larger kernels.",
-        where=case.where(case.issuers(late)),
+        count=len(ops),
+        evidence=" ".join(parts),
+        advice="Replay the loop as a CUDA graph (torch.cuda.graph, torch.compile mode='reduce-overhead'), or issue "
+        "fewer and larger operations (larger batches or chunks, fused kernels).",
+        where=case.where(case.issuers(ops)),
         repair=Repair(name="graph", grade="needs care",
                       precondition="shapes, addresses and control flow stay the same, and nothing in the loop "
-                      "synchronises "
-                      "or allocates"),
+                      "synchronises or allocates"),
         spans=case.spans(waits),
     )  # fmt: skip

@@ -35,9 +35,9 @@ import numpy as np
 
 from gapless.model.kinds import OpKind
 
-from ..blame import Reason, Waits
-from ..case import READ_BACK, Bools, Case, directions, ms, plural, size
+from ..case import Bools, Case, directions, ms, plural, size
 from ..report import Finding, Repair
+from ..waits import Reason, Waits
 
 
 def claims(case: Case) -> Bools:
@@ -49,9 +49,7 @@ def finding(case: Case, waits: Waits) -> Finding | None:
     """Say how slow the copies are beside pinned ones, and how long the host stood in them."""
     work = case.work
     ops = work.ops
-    copies = np.flatnonzero(work.pageable())
-    if not len(waits):  # a value of a few bytes is not worth pinning
-        copies = copies[ops.bytes[copies] > READ_BACK]
+    copies = np.flatnonzero(case.pageable_copies)
     if not len(copies):
         return None
     cost = int(waits.cost.sum())

@@ -28,9 +28,9 @@ import numpy as np
 
 from gapless.model.kinds import Engine
 
-from ..blame import Waits
 from ..case import Case, ms, plural
 from ..report import Finding, Repair
+from ..waits import Waits
 
 LEAST = 0.01  # of the window
 

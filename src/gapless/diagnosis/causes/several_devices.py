@@ -30,9 +30,9 @@ import numpy as np
 from gapless.model.kinds import Engine, OpKind
 from gapless.timeline.measure import subtract, total, union
 
-from ..blame import Waits
 from ..case import Case, ms, plural
 from ..report import Finding
+from ..waits import Waits
 
 _COLLECTIVE = re.compile(r"nccl|rccl|nvshmem|all_?reduce|all_?gather|reduce_?scatter", re.IGNORECASE)
 LEAST = 0.05  # of the window

@@ -25,9 +25,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..blame import Waits
 from ..case import Case
 from ..report import Finding
+from ..waits import Waits
 
 
 def claims(case: Case) -> None:

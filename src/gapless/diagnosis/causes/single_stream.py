@@ -27,37 +27,78 @@ Which buffers the operations use: whether chunks depend on each other is for you
 
 from __future__ import annotations
 
-from gapless.model.kinds import StreamKind
+import numpy as np
 
-from ..blame import Reason, Waits
-from ..case import Bools, Case, ms
+from gapless.model.kinds import Engine, OpKind, StreamKind
+
+from ..case import PAYS, Bools, Case, ms, size
 from ..report import Finding, Repair
 from ..reuse import chunk_streams, phases
+from ..waits import Reason, Waits
+from ..work import Ints
+
+CHUNKS = 8  # to cut one large chunk into
+LARGE = 8 << 20  # bytes: an eighth of it still moves at the rate of the link
 
 
 def claims(case: Case) -> Bools:
     """Waits for stream order behind work whose result is not needed, where one stream carries it all."""
-    reuse = case.reason(Reason.REUSE)
-    return reuse & (len(chunk_streams(case, case.waits.take(reuse))) == 1)
+    return case.reason(Reason.REUSE) & (len(chunk_streams(case)) == 1)
 
 
 def finding(case: Case, waits: Waits) -> Finding | None:
     """Say what takes turns, and what the longest phase alone would take."""
-    if not len(waits):
-        return None
-    stream = case.work.timeline.streams[chunk_streams(case, waits)[0]]
-    name = "the default stream" if stream.kind is StreamKind.LEGACY else f"stream {stream.id}"
+    if not case.matters(waits):
+        return _one_chunk(case)
     cost = int(waits.cost.sum())
     return Finding(
         cause="single-stream",
-        title=f"Copies and kernels take turns in {name}",
+        title=f"Copies and kernels take turns in {_stream_name(case)}",
         cost_ms=cost / 1e6,
         count=case.count(waits.op),
-        evidence=f"{phases(case)}, one after another in {name}: {ms(cost)} in which an operation waits for one "
-        "whose result it does not need.",
+        evidence=f"{phases(case)}, one after another in {_stream_name(case)}: {ms(cost)} in which an operation waits "
+        "for one whose result it does not need.",
         advice="Deal the chunks to 3 or 4 streams, each with its own pinned buffers; pass the stream to every call.",
         where=case.where(case.issuers(waits.op)),
         repair=Repair(name="streams=4", grade="likely",
                       precondition="the chunks are independent, and every chunk in flight has buffers of its own"),
         spans=case.spans(waits),
     )  # fmt: skip
+
+
+def _one_chunk(case: Case) -> Finding | None:
+    """Tell of one large copy with all that follows from it: a pipeline of a single chunk, which can overlap nothing."""
+    ops = case.work.ops
+    copies = np.flatnonzero(np.isin(ops.kind, (OpKind.H2D, OpKind.D2H)))
+    one_each = all(np.count_nonzero(ops.kind[copies] == kind) <= 1 for kind in (OpKind.H2D, OpKind.D2H))
+    if not one_each or ops.bytes[copies].max(initial=0) < LARGE:
+        return None
+    phase = [int(case.needed[case.work.engine == engine].sum()) for engine in (Engine.H2D, Engine.SM, Engine.D2H)]
+    # Section 10: n chunks take the longest phase, and an n-th of the others.
+    saved = (sum(phase) - max(phase)) * (CHUNKS - 1) // CHUNKS
+    if saved < PAYS * case.wall or saved > case.wall - max(phase):
+        return None
+    return Finding(
+        cause="single-stream",
+        title=f"One large copy and its kernels take turns in {_stream_name(case)}",
+        cost_ms=saved / 1e6,
+        count=1,
+        evidence=f"{phases(case)}, one after another: a single chunk of {size(ops.bytes[copies].max())} leaves nothing "
+        f"to overlap with. In {CHUNKS} chunks, the others would hide behind the longest but for the first and last.",
+        advice=f"Cut the data into {CHUNKS} or more chunks and deal them to 3 or 4 streams, each with its own pinned "
+        "buffers.",
+        where=case.where(case.issuers(copies)),
+        repair=Repair(name=f"chunks={CHUNKS}", grade="needs care",
+                      precondition="the kernels can work on a part of the data at a time"),
+        spans=_turns(case, copies),
+    )  # fmt: skip
+
+
+def _turns(case: Case, copies: Ints) -> Ints:
+    """The time of the copies, in which the other engines wait."""
+    return np.column_stack((case.work.ops.start[copies], case.work.ops.end[copies]))
+
+
+def _stream_name(case: Case) -> str:
+    stream = case.work.timeline.streams[chunk_streams(case)[0]]
+    return "the default stream" if stream.kind is StreamKind.LEGACY else f"stream {stream.id}"

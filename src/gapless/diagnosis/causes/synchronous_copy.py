@@ -27,9 +27,9 @@ from __future__ import annotations
 
 from gapless.model.kinds import CallKind
 
-from ..blame import Waits
 from ..case import Bools, Case, directions, ms, plural
 from ..report import Finding, Repair
+from ..waits import Waits
 
 
 def claims(case: Case) -> Bools:

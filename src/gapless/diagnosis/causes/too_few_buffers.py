@@ -27,10 +27,10 @@ Buffers themselves: two streams that share a buffer look like independent ones.
 
 from __future__ import annotations
 
-from ..blame import Reason, Waits
 from ..case import Bools, Case, ms, plural
 from ..report import Finding, Repair
 from ..reuse import chunk_streams, phases
+from ..waits import Reason, Waits
 
 
 def claims(case: Case) -> Bools:
@@ -40,22 +40,37 @@ def claims(case: Case) -> Bools:
 
 def finding(case: Case, waits: Waits) -> Finding | None:
     """Say how many streams there are and how long new chunks waited for a free one."""
-    if not len(waits):
+    if not case.matters(waits):
         return None
-    streams = chunk_streams(case, waits)
+    streams = len(chunk_streams(case))
     cost = int(waits.cost.sum())
-    better = max(4, len(streams) + 1)
+    count = plural(case.count(waits.op), "operation")
+    if _by_events(case, waits):
+        title = "Chunks wait for a buffer that an earlier one still uses"
+        what = f"{count} waited for work of an earlier chunk in another stream, not for its result: {ms(cost)}"
+        more = max(4, streams)
+        advice = f"Add sets of buffers, each guarded by its own event: {more} in all, so that as many chunks are in "
+        advice += "flight."
+    else:
+        title = f"{plural(streams, 'stream')} {'is' if streams == 1 else 'are'} too few to fill the engines"
+        what = f"{count} waited for an earlier chunk to leave the stream, not for its result: {ms(cost)}"
+        more = max(4, streams + 1)
+        advice = f"Add streams, each with its own buffers: {more} in all."
     return Finding(
         cause="too-few-buffers",
-        title=f"{plural(len(streams), 'stream')} {'is' if len(streams) == 1 else 'are'} too few to fill the engines",
+        title=title,
         cost_ms=cost / 1e6,
         count=case.count(waits.op),
-        evidence=f"{phases(case)}. {plural(case.count(waits.op), 'operation')} waited for an earlier chunk to "
-        "leave the "
-        f"stream or buffer, not for its result: {ms(cost)}.",
-        advice=f"Add streams, each with its own buffers: {better} in all.",
+        evidence=f"{phases(case)}. {what}.",
+        advice=advice,
         where=case.where(case.issuers(waits.op)),
-        repair=Repair(name=f"streams={better}", grade="likely",
+        repair=Repair(name=f"streams={more}", grade="likely",
                       precondition="the chunks are independent, and there is memory for as many buffer sets"),
         spans=case.spans(waits),
     )  # fmt: skip
+
+
+def _by_events(case: Case, waits: Waits) -> bool:
+    """Tell whether most of the waits are for another stream: an event guards the buffers, not stream order."""
+    across = case.work.ops.stream[waits.op] != case.work.ops.stream[waits.by]
+    return int(waits.cost[across].sum()) > int(waits.cost.sum()) // 2

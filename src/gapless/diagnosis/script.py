@@ -1,0 +1,256 @@
+"""The Script: what the host threads of a measured run did, act by act, ready to be edited and run again.
+
+A Script says what a Program needs to know and a timeline only shows in passing: the host's own work before each call,
+the call's own cost without its waiting, how long each operation takes when nothing disturbs it. A repair is an edit of
+it; ``replay.run`` turns it into a Program and lets the model say when everything happens. Times are ns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.model.kinds import CallKind, MemoryKind, OpKind
+from gapless.timeline.timeline import RangeKind
+
+from .fit import Profiler, lone_durations
+from .work import Ints, Work
+
+SYNC_CALLS = (CallKind.SYNC_DEVICE, CallKind.SYNC_STREAM, CallKind.SYNC_EVENT)
+FREE_CALLS = (CallKind.FREE, CallKind.HOST_FREE, CallKind.HOST_UNREGISTER)
+ALLOCATION_CALLS = (*FREE_CALLS, CallKind.MALLOC, CallKind.HOST_MALLOC, CallKind.HOST_REGISTER)
+READ_BACK = 1024  # bytes up to which a download is a value that the host asks for
+
+# Calls that are acts of their own; all others are part of the host's work between two acts.
+_ACTS = (CallKind.COPY_SYNC, *SYNC_CALLS, *ALLOCATION_CALLS)
+_COPIES = (OpKind.H2D, OpKind.D2H)
+_PLAIN_CALL = 1_500  # ns: own cost of a copy call that always waits and so never shows it
+_SYNC_CALL = 500  # ns: own cost of a synchronise
+# New streams of a repair are numbered from here on; smaller numbers are rows of the timeline's streams.
+NEW_STREAM = 1 << 20
+
+
+@dataclass(slots=True)
+class Act:
+    """One call of a host thread and the operation that it puts into a stream, if any."""
+
+    thread: int  # logical: threads that take turns are one
+    gap: int  # host work before the call
+    call: int  # CallKind
+    cost: int  # own time of the call before it waits
+    post: int = 0  # host time after the waiting, until it returned
+    op: int = -1  # OpKind of the operation, -1 none
+    stream: int = -1  # row of timeline.streams, or NEW_STREAM and up; of a synchronise: what it waits for, -1 unknown
+    duration: float = 0.0  # of the operation, alone
+    bytes: int = -1
+    src: int = MemoryKind.UNKNOWN
+    dst: int = MemoryKind.UNKNOWN
+    grid: tuple[int, int, int, int] | None = None  # blocks, threads a block, registers a thread, shared bytes a block
+    name: int = -1  # row of timeline.strings
+    waited: bool = False  # the call waited for the device when it was recorded
+    event: int = -1  # of RECORD and WAIT_EVENT acts
+    row: int = -1  # row of the Work's operations, -1 for what a repair added
+
+    @property
+    def pageable(self) -> bool:
+        """Whether it copies from or to pageable memory."""
+        return (self.op == OpKind.H2D and self.src == MemoryKind.PAGEABLE) or (
+            self.op == OpKind.D2H and self.dst == MemoryKind.PAGEABLE
+        )
+
+    @property
+    def reads_back(self) -> bool:
+        """Whether it fetches a value of at most 1 KiB."""
+        return self.op == OpKind.D2H and 0 <= self.bytes <= READ_BACK
+
+    @property
+    def synchronises(self) -> bool:
+        """Whether it is a synchronise."""
+        return self.call in SYNC_CALLS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """The acts of all logical threads, those of one thread in order."""
+
+    acts: tuple[Act, ...]
+    threads: int
+    events: int = 0
+    non_blocking: bool = False  # all blocking and unknown streams are made non-blocking
+    graph: bool = False  # launches without cost are nodes of one graph
+    connections: int = 0  # CUDA_DEVICE_MAX_CONNECTIONS, 0: the machine's
+
+    def with_acts(self, acts: Iterable[Act]) -> Script:
+        """Give the same script with other acts."""
+        return replace(self, acts=tuple(acts))
+
+    def last_operation(self) -> int:
+        """Give the index of the last act that puts an operation into a stream."""
+        return max((i for i, act in enumerate(self.acts) if act.op >= 0), default=-1)
+
+    def without(self, dropped: Iterable[int]) -> Script:
+        """Leave acts out (by index); the host's own work before them stays."""
+        gone = set(dropped)
+        kept: list[Act] = []
+        carried: dict[int, int] = {}
+        for i, act in enumerate(self.acts):
+            if i in gone:
+                carried[act.thread] = carried.get(act.thread, 0) + act.gap
+                continue
+            more = carried.pop(act.thread, 0)
+            kept.append(replace(act, gap=act.gap + more) if more else act)
+        return self.with_acts(kept)
+
+
+def script_of(work: Work, profiler: Profiler, tail: float) -> Script:
+    """Write the script of a measured run, with the profiler's own cost taken out (``TRACED`` leaves it in).
+
+    *tail* is the last part of a kernel in which its SMs fall free (``Machine.kernel_tail``).
+    """
+    calls, ops = work.calls, work.ops
+    rows, threads = _acts(work)
+    if not len(rows):
+        return Script(acts=(), threads=1)
+    durations = lone_durations(work, tail)
+    before = _previous_end(work, rows, threads)
+    gaps = np.maximum(calls.start[rows] - before, 0)
+    gaps = np.maximum(gaps - _recording(work, before, calls.start[rows], profiler), gaps // 4)
+    own = _own_cost(work, rows, profiler)
+    pageable = work.pageable()
+    of_call = _operations_by_call(work)
+    acts: list[Act] = []
+    stream_now: dict[int, int] = {}
+    for row, thread, gap, cost in zip(rows.tolist(), threads.tolist(), gaps.tolist(), own.tolist(), strict=True):
+        waited_for = int(work.blocked_on[row])
+        late = max(0, int(calls.end[row] - ops.end[waited_for])) if waited_for >= 0 else 0
+        kind = CallKind(int(calls.kind[row]))
+        issued = of_call.get(row)
+        if issued:
+            for position, op in enumerate(issued):
+                act = _operation(work, op, kind, float(durations[op]))
+                act.thread = thread
+                if position == 0:
+                    act.gap, act.cost, act.waited = gap, cost, waited_for >= 0
+                    if act.waited:  # it waits for itself: what it did before and after is the host's
+                        act.cost, act.post = _PLAIN_CALL, late
+                        if pageable[op] and kind is CallKind.COPY_ASYNC:
+                            act.duration += _staged_before(work, op, row)
+                acts.append(act)
+                stream_now[thread] = act.stream
+            continue
+        act = Act(thread=thread, gap=gap, call=kind, cost=cost, waited=waited_for >= 0)
+        if kind in SYNC_CALLS:
+            act.stream = int(ops.stream[waited_for]) if act.waited else stream_now.get(thread, -1)
+        if act.waited:
+            act.cost, act.post = _SYNC_CALL, max(0, late - profiler.synchronise)
+        acts.append(act)
+    return Script(acts=tuple(acts), threads=int(threads.max()) + 1)
+
+
+def _acts(work: Work) -> tuple[Ints, Ints]:
+    """The calls that are acts, thread by thread in order, and the logical thread of each."""
+    calls = work.calls
+    issued = work.ops.call[work.ops.call >= 0]
+    if not len(issued):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    chosen = np.isin(calls.kind, _ACTS)
+    chosen[issued] = True
+    chosen &= (calls.start >= calls.start[issued].min()) & (calls.start <= work.end)
+    rows = np.flatnonzero(chosen)
+    threads = _logical_threads(work, rows)
+    order = np.lexsort((calls.start[rows], threads))
+    return rows[order], threads[order]
+
+
+def _logical_threads(work: Work, rows: Ints) -> Ints:
+    """Number the threads. Those whose calls take turns hand work to each other (an autograd engine) and count as one."""
+    calls = work.calls
+    thread, start, end = calls.thread[rows], calls.start[rows], calls.end[rows]
+    names, numbers = np.unique(thread, return_inverse=True)
+    order = np.argsort(start, kind="stable")
+    reached = np.maximum.accumulate(end[order])[:-1]
+    at_once = (reached > start[order][1:]) & (thread[order][1:] != thread[order][:-1])
+    if len(names) == 1 or np.count_nonzero(at_once) <= 0.02 * len(rows):
+        return np.zeros(len(rows), np.int64)
+    return numbers.astype(np.int64)
+
+
+def _previous_end(work: Work, rows: Ints, threads: Ints) -> Ints:
+    """When the act before each one returned; the first of all begins the script."""
+    before = np.empty(len(rows), np.int64)
+    before[1:] = work.calls.end[rows][:-1]
+    before[np.flatnonzero(np.diff(threads, prepend=-1))] = work.calls.start[rows].min()
+    return before
+
+
+def _recording(work: Work, since: Ints, until: Ints, profiler: Profiler) -> Ints:
+    """Time that the profiler spends on operators and Python frames that begin between two acts."""
+    ranges = work.timeline.ranges
+    spent = np.zeros(len(since), np.int64)
+    for kind, cost in ((RangeKind.CPU_OP, profiler.cpu_op), (RangeKind.PYTHON, profiler.python)):
+        if cost:
+            begins = np.sort(ranges.start[ranges.kind == kind])
+            spent += (np.searchsorted(begins, until) - np.searchsorted(begins, since)) * cost
+    return spent
+
+
+def _own_cost(work: Work, rows: Ints, profiler: Profiler) -> Ints:
+    """What each call costs the host when it does not wait, without the profiler's share."""
+    calls, ranges = work.calls, work.timeline.ranges
+    cost = calls.end[rows] - calls.start[rows]
+    if not profiler.call:
+        return cost
+    for i in np.flatnonzero(ranges.kind == RangeKind.OVERHEAD).tolist():  # asking for buffers, flushing them
+        inside = np.minimum(calls.end[rows], ranges.end[i]) - np.maximum(calls.start[rows], ranges.start[i])
+        cost = cost - np.where(inside > profiler.least_flush, inside, 0)
+    launches = np.isin(calls.kind[rows], (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH))
+    framework = bool((ranges.kind == RangeKind.CPU_OP).any())
+    each = np.where(launches, profiler.launch_in_framework if framework else profiler.launch, profiler.call)
+    cost = np.maximum(cost - each, np.minimum(cost, 1_000))
+    if len(cost) and cost[0] >= profiler.first:  # the first traced call of a run also starts the tracing
+        cost[0] = max(int(cost[0]) - profiler.first, 2_500)
+    return cost
+
+
+def _operations_by_call(work: Work) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for op, call in enumerate(work.ops.call.tolist()):
+        if call >= 0:
+            found.setdefault(call, []).append(op)
+    return found
+
+
+_CALL_OF = {OpKind.KERNEL: CallKind.LAUNCH, OpKind.MEMSET: CallKind.MEMSET_ASYNC}
+_KEPT_CALLS = (CallKind.COPY_SYNC, CallKind.COPY_ASYNC, CallKind.LAUNCH, CallKind.MEMSET_ASYNC, CallKind.MEMSET_SYNC)
+
+
+def _operation(work: Work, row: int, call: CallKind, duration: float) -> Act:
+    ops = work.ops
+    kind = OpKind(int(ops.kind[row]))
+    return Act(
+        thread=0, gap=0, call=call if call in _KEPT_CALLS else _CALL_OF.get(kind, CallKind.COPY_ASYNC), cost=0,
+        op=kind, stream=int(ops.stream[row]), duration=max(duration, 1.0), bytes=int(ops.bytes[row]),
+        src=int(ops.src[row]), dst=int(ops.dst[row]), grid=_grid(work, row) if kind is OpKind.KERNEL else None,
+        name=int(ops.name[row]), row=row,
+    )  # fmt: skip
+
+
+def _grid(work: Work, row: int) -> tuple[int, int, int, int] | None:
+    ops = work.ops
+    if ops.grid[row][0] < 0 or ops.block[row][0] < 0:
+        return None
+    return (_product(ops.grid[row]), _product(ops.block[row]), max(0, int(ops.registers[row])), max(0, int(ops.shared[row])))
+
+
+def _product(shape: NDArray[np.int32]) -> int:
+    return int(shape[0]) * int(shape[1]) * int(shape[2])
+
+
+def _staged_before(work: Work, op: int, call: int) -> int:
+    """Time between the moment a blocking pageable copy could begin and its start: the host staging its first piece."""
+    ready = max(int(work.calls.start[call]), int(work.stream_ready[op]), int(work.engine_ready[op]),
+                int(work.fence_ready[op]))  # fmt: skip
+    return max(0, int(work.ops.start[op]) - ready - work.launch_latency)
