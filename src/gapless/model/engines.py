@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .simulator import Simulator
 
 # Events in time, as (time, kind, operation or thread, number).
-COPY_END, ROUND_END, ROOM, OP_END, READY, TRIGGER, SLOT, UNLOCK, TIMER = range(9)
+COPY_END, ROUND_END, ROOM, OP_END, READY, TRIGGER, SLOT, UNLOCK, TIMER, TURNED = range(10)
 
 
 class Server:
@@ -39,8 +39,10 @@ class Server:
 class CopyEngine:
     """The copy engines of one direction of a device: one queue, and as many copies at a time as there are engines."""
 
-    def __init__(self, engines: int, *, drains: bool) -> None:
+    def __init__(self, engines: int, *, drains: bool, turnaround: int = 0) -> None:
         self.servers = [Server() for _ in range(engines)]
+        self.turnaround = turnaround  # ps between the end of a copy and the start of the next (machine.turnaround)
+        self.turned_at = 0
         self.queue: list[tuple[int, int, int]] = []  # ready time, rank, op
         self.waits_to_serve = False
         self.drains = drains
@@ -58,6 +60,8 @@ class CopyEngine:
 
     def serve(self, sim: Simulator) -> None:
         """Start copies on free engines."""
+        if sim.now < self.turned_at:
+            return
         for number, server in enumerate(self.servers):
             if server.op < 0 and self.queue:
                 op = self._next(sim, server) if self.drains else heappop(self.queue)[2]  # R6.1: readiness, issue order
@@ -101,12 +105,21 @@ class CopyEngine:
                 heappush(sim.events, (server.done_at, COPY_END, op, number))
             return False
         server.op, self.freed_by = -1, op
+        if self.turnaround:
+            self.turned_at = sim.now + self.turnaround
+            heappush(sim.events, (self.turned_at, TURNED, op, 0))
         if sim.slowed is not None and sim.slowed[op] < 1.0:
             sim.retime.add(sim.stream(op).device.index)
         if not self.waits_to_serve:
             self.waits_to_serve = True
             sim.to_serve.append(self)
         return True
+
+    def turned(self, sim: Simulator) -> None:
+        """Serve again when the engine has turned around."""
+        if not self.waits_to_serve:
+            self.waits_to_serve = True
+            sim.to_serve.append(self)
 
     def slows_others(self, slowed: Sequence[float]) -> bool:
         """Tell whether a copy runs that the link's other direction feels (R3.11)."""
@@ -160,9 +173,10 @@ class Sms:
                 self.slotless = op
                 self._place_begun(sim)
                 return
+            head = heappop(self.queue)  # before it is placed: that may bring one of higher priority to the front
             if not self._place(sim, op):
+                heappush(self.queue, head)
                 return  # R6.11: nobody passes a head that does not fit
-            heappop(self.queue)
 
     def _place_begun(self, sim: Simulator) -> None:
         """A kernel that waits for a grid slot holds nothing back: those that have one go on."""
