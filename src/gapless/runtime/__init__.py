@@ -1,0 +1,1 @@
+"""Make it overlap: chunked work (copy in, kernel, copy out) at the limit of the link."""

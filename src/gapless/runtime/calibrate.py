@@ -1,0 +1,248 @@
+"""What copies and calls cost on this machine, measured in a fraction of a second through the device protocol.
+
+The figures are kept in the user's cache folder, one file a device, so that a program measures once a machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from gapless.model.kinds import OpKind
+
+from .devices import Copies, Device, HostArray
+
+MIB = 1 << 20
+VERSION = 1  # of the cache files
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Costs that decide how to cut work into chunks. Times are ns, rates bytes a ns (GB/s)."""
+
+    h2d_latency: float
+    h2d_rate: float
+    d2h_latency: float
+    d2h_rate: float
+    both: tuple[tuple[int, float, float], ...]  # (bytes of a copy, H2D rate, D2H rate) while both directions work
+    call: float  # host time to give a chunk's commands and hear of their end
+    hand_over: float  # host time until a crew's thread has begun and its end is known
+    host_copy: tuple[tuple[int, float], ...]  # (threads, rate of all together) between pageable and pinned memory
+    register: float  # ns a byte to pin memory in place and undo it; inf where it cannot be done
+
+    def both_rates(self, size: int) -> tuple[float, float]:
+        """Give the rates of H2D and D2H copies of a size while both directions work."""
+        sizes, h2d, d2h = zip(*self.both, strict=True)
+        return float(np.interp(size, sizes, h2d)), float(np.interp(size, sizes, d2h))
+
+    def staging_rate(self, threads: int) -> float:
+        """Give the rate of so many copying threads together."""
+        counts, rates = zip(*self.host_copy, strict=True)
+        return float(np.interp(threads, counts, rates))
+
+    def limit_ns(self, bytes_in: int, bytes_out: int) -> float:
+        """Give the least time for so many bytes each way at once: the yardstick of every report."""
+        h2d, d2h = self.both_rates(self.both[-1][0])
+        together = min(bytes_in / h2d, bytes_out / d2h)
+        rest_in, rest_out = bytes_in - together * h2d, bytes_out - together * d2h
+        return together + max(rest_in, 0) / self.h2d_rate + max(rest_out, 0) / self.d2h_rate
+
+
+# Where nothing is copied over a link: a chunk costs a thread's start, and memory speed is what there is.
+HOST = Costs(
+    h2d_latency=1e3, h2d_rate=8.0, d2h_latency=1e3, d2h_rate=8.0, both=((MIB, 8.0, 8.0),), call=1e5, hand_over=1e5,
+    host_copy=((1, 8.0),), register=float("inf"),
+)  # fmt: skip
+
+_known: dict[str, Costs] = {}
+
+
+def costs_of(device: Device) -> Costs:
+    """Give the device's costs: from memory, the cache file, or measured now."""
+    if not device.stages:
+        return HOST
+    if device.name not in _known:
+        path = _cache_file(device.name)
+        costs = _read(path) if device.real else None
+        if costs is None:
+            costs = measure(device, largest=64 * MIB if device.real else 4 * MIB)
+            if device.real:
+                _write(path, costs)
+        _known[device.name] = costs
+    return _known[device.name]
+
+
+def measure(device: Device, *, largest: int = 64 * MIB) -> Costs:
+    """Measure. Takes about 0.2 s on a GPU and leaves nothing behind."""
+    bench = Bench(device, largest)
+    small, large = 256 * 1024, largest
+    h2d_latency, h2d_rate = _line(small, bench.copy(OpKind.H2D, small), large, bench.copy(OpKind.H2D, large))
+    d2h_latency, d2h_rate = _line(small, bench.copy(OpKind.D2H, small), large, bench.copy(OpKind.D2H, large))
+    both = tuple((size, *bench.both(size)) for size in (MIB, 4 * MIB, 16 * MIB, largest) if size <= largest)
+    threads = [count for count in (1, 2, 4, 8, 12, 16) if count <= (os.cpu_count() or 1)]
+    rates = tuple((count, bench.staging(count)) for count in threads)
+    return Costs(
+        h2d_latency=h2d_latency, h2d_rate=h2d_rate, d2h_latency=d2h_latency, d2h_rate=d2h_rate, both=both,
+        call=bench.call(), hand_over=bench.hand_over(), host_copy=rates, register=bench.register(),
+    )  # fmt: skip
+
+
+class Bench:
+    """Memory and streams of one device to measure with."""
+
+    def __init__(self, device: Device, largest: int) -> None:
+        self.device = device
+        self.largest = largest
+        self.pinned = device.pinned(largest)
+        self.pinned_back = device.pinned(largest)
+        self.pageable = np.ones(largest, np.uint8)
+        self.streams = [device.stream(), device.stream()]
+        self.memory = [device.memory(largest), device.memory(largest)]
+        device.align_clock()
+
+    def copy(self, kind: OpKind, size: int, *, host: HostArray | None = None, count: int = 3) -> float:
+        """Give the ns of one copy between pinned (or *host*) memory and the device, from event to event."""
+        stream, device = self.streams[0], self.device
+        before, after = device.event(), device.event()
+        array = self.memory[0].array(0, (size,), np.dtype(np.uint8))
+        memory = (self.pinned if host is None else host)[:size]
+        times: list[int] = []
+        for _ in range(count + 1):
+            stream.submit(kind, lambda: None, before)
+            if kind is OpKind.H2D:
+                stream.submit(kind, lambda: stream.h2d(array, memory), after, size)
+            else:
+                stream.submit(kind, lambda: stream.d2h(memory, array), after, size)
+            after.wait()
+            times.append(after.time_ns() - before.time_ns())
+        return float(median(times[1:]))
+
+    def both(self, size: int) -> tuple[float, float]:
+        """Give the rates of H2D and D2H copies of a size, issued at once in both directions until both are through."""
+        device = self.device
+        count = max(2, min(64, self.largest // size))
+        events = [device.event() for _ in range(4)]
+        one, other = self.streams
+        to = self.memory[0].array(0, (size,), np.dtype(np.uint8))
+        fro = self.memory[1].array(0, (size,), np.dtype(np.uint8))
+        rates: list[tuple[float, float]] = []
+        for _ in range(3):
+            one.submit(OpKind.H2D, lambda: None, events[0])
+            other.submit(OpKind.D2H, lambda: None, events[1])
+            for number in range(count):
+                part = slice((number * size) % self.largest, (number * size) % self.largest + size)
+                one.submit(OpKind.H2D, lambda part=part: one.h2d(to, self.pinned[part]), events[2], size)
+                other.submit(OpKind.D2H, lambda part=part: other.d2h(self.pinned_back[part], fro), events[3], size)
+            events[2].wait()
+            events[3].wait()
+            moved = count * size
+            rates.append((
+                moved / max(events[2].time_ns() - events[0].time_ns(), 1),
+                moved / max(events[3].time_ns() - events[1].time_ns(), 1),
+            ))  # fmt: skip
+        return float(median(rate for rate, _ in rates)), float(median(rate for _, rate in rates))
+
+    def call(self) -> float:
+        """Give the host's ns for the commands of one small chunk and the wait for it."""
+        stream, device = self.streams[0], self.device
+        events = [device.event() for _ in range(3)]
+        array = self.memory[0].array(0, (4096,), np.dtype(np.uint8))
+        times: list[int] = []
+        for _ in range(20):
+            start = device.now_ns()
+            stream.submit(OpKind.H2D, lambda: stream.h2d(array, self.pinned[:4096]), events[0], 4096)
+            stream.submit(OpKind.KERNEL, lambda: None, events[1])
+            stream.submit(OpKind.D2H, lambda: stream.d2h(self.pinned_back[:4096], array), events[2], 4096)
+            times.append(device.now_ns() - start)
+            events[2].wait()
+        return float(median(times))
+
+    def hand_over(self) -> float:
+        """Give the ns from asking a thread of a crew until its end is known, the copy itself left out."""
+        crew, times = self.device.crew(1), []
+        try:
+            for _ in range(30):
+                start = self.device.now_ns()
+                crew.submit(0, None, Copies([(self.pinned[:4096], self.pageable[:4096])]))
+                crew.next()
+                times.append(self.device.now_ns() - start)
+        finally:
+            crew.close()
+        return float(median(times[5:]))
+
+    def staging(self, threads: int, *, block: int = 4 * MIB) -> float:
+        """Give the rate at which so many threads together copy from pageable into pinned memory, each its own block."""
+        block = min(block, self.largest // threads)
+        crew, device = self.device.crew(threads), self.device
+        blocks = max(self.largest // block, threads)
+        times: list[int] = []
+        try:
+            for lane in range(threads):  # the threads are there before the clock runs
+                crew.submit(lane, None, Copies([]))
+            for _ in range(threads):
+                crew.next()
+            for _ in range(2):
+                start = device.now_ns()
+                for number in range(blocks):
+                    low = (number % (self.largest // block)) * block
+                    lane = number % threads
+                    target = self.pinned[lane * block : (lane + 1) * block]
+                    crew.submit(lane, None, Copies([(target, self.pageable[low : low + block])]))
+                for _ in range(blocks):
+                    crew.next()
+                times.append(device.now_ns() - start)
+        finally:
+            crew.close()
+        return blocks * block / max(min(times), 1)
+
+    def register(self) -> float:
+        """Give the ns a byte of pinning pageable memory in place, and undoing it."""
+        times: list[int] = []
+        for _ in range(2):
+            start = self.device.now_ns()
+            undo = self.device.register(self.pageable)
+            if undo is None:
+                return float("inf")
+            undo()
+            times.append(self.device.now_ns() - start)
+        return min(times) / self.largest
+
+
+def _line(small: int, small_ns: float, large: int, large_ns: float) -> tuple[float, float]:
+    """Give latency and rate of a line through two points."""
+    rate = (large - small) / max(large_ns - small_ns, 1)
+    return max(small_ns - small / rate, 0), rate
+
+
+def _cache_file(name: str) -> Path:
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    safe = "".join(letter if letter.isalnum() else "-" for letter in name)
+    return folder / "gapless" / f"costs-{safe}-{os.cpu_count()}.json"
+
+
+def _read(path: Path) -> Costs | None:
+    """Read a cache file; whatever is wrong with it, the costs are measured anew."""
+    try:
+        kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if kept.pop("version") != VERSION:
+            return None
+        kept.update({key: tuple(tuple(row) for row in kept[key]) for key in ("both", "host_copy")})
+        return Costs(**kept)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def _write(path: Path, costs: Costs) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(f".{os.getpid()}")
+        part.write_text(json.dumps({"version": VERSION, **asdict(costs)}), encoding="utf-8")
+        part.replace(path)
+    except (OSError, RuntimeError):  # no home, no room: it is measured again next time
+        return

@@ -1,0 +1,75 @@
+"""The crew: host threads that copy between pageable and pinned memory, one thread a slot.
+
+A chunk is copied by one thread. Splitting it over several costs more than it gives: what is wanted is many copies at
+the same time, and the slots already are many. NumPy lets go of the interpreter's lock while it copies.
+"""
+
+from __future__ import annotations
+
+import threading
+from queue import SimpleQueue
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+
+from . import Copied, Copies, HostArray, Source
+
+
+def copy(target: HostArray, source: Source) -> None:
+    """Copy one array, or many whose rows come one after another."""
+    if isinstance(source, np.ndarray):
+        np.copyto(target, source, casting="no")
+    else:
+        np.concatenate(source, out=target, casting="no")
+
+
+class Threads:
+    """A crew of real threads; each starts when its lane is first used and ends with ``close``."""
+
+    def __init__(self, lanes: int, prepare: Any = None) -> None:
+        self._prepare = prepare  # what a new thread does first
+        self._done: SimpleQueue[Copied] = SimpleQueue()
+        self._lanes: list[SimpleQueue[tuple[Any, Copies] | None]] = [SimpleQueue() for _ in range(lanes)]
+        self._threads: list[threading.Thread | None] = [None] * lanes
+        self._stopped = False
+
+    def submit(self, lane: int, token: Any, copies: Copies) -> None:
+        """Ask a lane to copy; ``next`` will give the token back."""
+        self._lanes[lane].put((token, copies))
+        if self._threads[lane] is None:
+            thread = threading.Thread(target=self._work, args=(lane,), name=f"gapless-staging-{lane}", daemon=True)
+            self._threads[lane] = thread
+            thread.start()
+
+    def next(self) -> Copied:
+        """Wait until some lane is done with something, and say what."""
+        return self._done.get()
+
+    def close(self) -> None:
+        """Let the lanes finish the copy they are at, drop the rest, and wait until the threads are gone."""
+        self._stopped = True
+        for lane in self._lanes:
+            lane.put(None)
+        for thread in self._threads:
+            if thread is not None:
+                thread.join()
+
+    def _work(self, lane: int) -> None:
+        if self._prepare is not None:
+            self._prepare()
+        while (task := self._lanes[lane].get()) is not None and not self._stopped:
+            token, copies = task
+            self._done.put(self._copy(token, copies))
+
+    def _copy(self, token: Any, copies: Copies) -> Copied:
+        start = perf_counter_ns()
+        try:
+            if copies.after is not None:
+                copies.after.wait()
+                start = perf_counter_ns()
+            for target, source in copies.pairs:
+                copy(target, source)
+        except BaseException as problem:  # it comes out at its chunk, in the caller's thread
+            return Copied(token, start, perf_counter_ns(), problem)
+        return Copied(token, start, perf_counter_ns())

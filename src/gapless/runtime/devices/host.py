@@ -1,0 +1,203 @@
+"""The host as a device: a stream is a thread, a copy is a copy, a kernel is a function of NumPy arrays.
+
+The same order, the same back-pressure, the same errors as on a GPU. It is of use by itself where the function lets go
+of the interpreter's lock, as NumPy's do: the chunks of different slots are then computed at the same time.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+from collections import deque
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any, cast
+
+import numpy as np
+
+from gapless.model.errors import GaplessError
+from gapless.model.kinds import OpKind
+
+from . import DeviceArray, HostArray, Job, KernelOptions, Launch
+from .crew import Threads
+
+
+def open_device(number: int = 0) -> Host:
+    """Give the host; there is one."""
+    if number:
+        raise GaplessError(f"There is one host, no host:{number}. Write host.")
+    return Host()
+
+
+class Event:
+    """Done when its work is over; never recorded, it is done."""
+
+    __slots__ = ("_done", "_time")
+
+    def __init__(self) -> None:
+        self._done = threading.Event()
+        self._done.set()
+        self._time = 0
+
+    def wait(self) -> None:
+        """Wait until the work before the event is over."""
+        self._done.wait()
+
+    def done(self) -> bool:
+        """Tell whether the work before the event is over."""
+        return self._done.is_set()
+
+    def time_ns(self) -> int:
+        """Give when it was over."""
+        return self._time
+
+    def expect(self) -> None:
+        """Take the event back: it now stands for work that is not over."""
+        self._done.clear()
+
+    def happen(self) -> None:
+        """Say that the work is over."""
+        self._time = perf_counter_ns()
+        self._done.set()
+
+
+class Memory:
+    """Bytes."""
+
+    __slots__ = ("_bytes", "nbytes")
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self._bytes = np.empty(nbytes, np.uint8)
+
+    def array(self, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
+        """Give the bytes from *offset* on as an array."""
+        return as_array(self._bytes, offset, shape, dtype)
+
+
+def as_array(block: HostArray, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
+    """Give bytes of a block as an array of a shape and type."""
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    return block[offset : offset + size].view(dtype).reshape(shape)
+
+
+class Stream:
+    """Work in order, by a thread that lives while there is work: an idle stream has none."""
+
+    def __init__(self) -> None:
+        self._work: deque[tuple[Callable[[], None], Event]] = deque()
+        self._lock = threading.Lock()
+        self._working = False
+
+    def submit(self, kind: OpKind, commands: Callable[[], None], event: Any, size: int = 0) -> None:
+        """Add work, then record the event."""
+        event.expect()
+        with self._lock:
+            self._work.append((commands, event))
+            start, self._working = not self._working, True
+        if start:
+            threading.Thread(target=self._run, name="gapless-stream", daemon=True).start()
+
+    def h2d(self, target: DeviceArray, source: HostArray) -> None:
+        """Copy to the device."""
+        np.copyto(cast(HostArray, target), source)
+
+    def d2h(self, target: HostArray, source: DeviceArray) -> None:
+        """Copy to the host."""
+        np.copyto(target, cast(HostArray, source))
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._work:
+                    self._working = False
+                    return
+                commands, event = self._work.popleft()
+            try:
+                commands()
+            finally:
+                event.happen()
+
+
+class Host:
+    """Threads and NumPy."""
+
+    real = True
+    stages = False
+
+    def __init__(self) -> None:
+        self.name = f"host ({platform.machine()}, {os.cpu_count()} CPUs)"
+
+    def stream(self, priority: int = 0) -> Stream:
+        """Make a stream; threads have no priority."""
+        return Stream()
+
+    def event(self) -> Event:
+        """Make an event."""
+        return Event()
+
+    def memory(self, nbytes: int) -> Memory:
+        """Allocate memory."""
+        return Memory(nbytes)
+
+    def pinned(self, nbytes: int) -> HostArray:
+        """Allocate memory."""
+        return np.empty(nbytes, np.uint8)
+
+    def is_pinned(self, array: HostArray) -> bool:
+        """Tell that all memory will do."""
+        return True
+
+    def register(self, array: HostArray) -> Callable[[], None] | None:
+        """Pin nothing: all memory will do."""
+        return None
+
+    def crew(self, lanes: int) -> Threads:
+        """Make a crew."""
+        return Threads(lanes)
+
+    def kernel(self, kernel: Any, options: KernelOptions) -> Launch:
+        """Call a function of NumPy arrays. Raises GaplessError for what only a GPU can run."""
+        return numpy_launch(kernel, "the host")
+
+    def now_ns(self) -> int:
+        """Give the host's clock."""
+        return perf_counter_ns()
+
+    def align_clock(self) -> None:
+        """Have one clock."""
+
+    def free_bytes(self) -> int:
+        """Give the memory that is free."""
+        try:
+            return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        except (AttributeError, ValueError, OSError):
+            return 0
+
+
+# What looks like a kernel and needs a GPU: classes by name, since their packages need not be there.
+_FOR_GPUS = frozenset({"CudaSource", "Kernel", "JITFunction", "Autotuner", "CUDADispatcher", "RawKernel",
+                       "ElementwiseKernel", "ReductionKernel"})  # fmt: skip
+
+
+def numpy_launch(kernel: Any, where: str) -> Launch:
+    """Make a function of NumPy arrays a launch. Raises GaplessError for what is none."""
+    name = type(kernel).__name__
+    if name in _FOR_GPUS or not callable(kernel):
+        raise GaplessError(
+            f"A {name} runs on a GPU, not on {where}. Give a function of NumPy arrays, or a device that is a GPU."
+        )
+
+    def launch(stream: Any, job: Job) -> tuple[Any, ...]:
+        given = kernel(*job.inputs) if job.inputs else kernel(job.first, job.rows)
+        return tuple(np.asarray(one) for one in as_tuple(given))
+
+    return launch
+
+
+def as_tuple(given: Any) -> tuple[Any, ...]:
+    """Give what a kernel returned as a tuple: nothing, one array or several."""
+    if given is None:
+        return ()
+    return tuple(given) if isinstance(given, tuple | list) else (given,)

@@ -1,0 +1,474 @@
+"""A GPU that is only computed: the model's engines and clock, and memory that is really written.
+
+For tests and for teaching. Work is done late: a stream's work, and a copy by a crew, happens when somebody waits for it
+(or, under exploration, at a random moment before). Who reads memory without having waited reads what was there before,
+and the log of everything that was asked, a Program of the model, says by which rule the two had no order::
+
+    device = Simulated(seed=7)                  # explore: seed 7 stands for one order of events
+    pipe = gapless.Pipeline(kernel, device=device)
+    y = pipe(x)
+    assert not find_races(device.program())
+
+Times are computed, in ns, from a Machine's curves: each copy at the rate it has alone, kernels one after another.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+
+from gapless.model.kinds import MemoryKind, OpKind, StreamKind
+from gapless.model.machine import Curve, Machine
+from gapless.model.program import Buffer, Part, Program
+from gapless.model.units import ns
+
+from . import Copied, Copies, DeviceArray, HostArray, Job, KernelOptions, Launch, Source
+from .crew import copy
+from .host import Memory, numpy_launch
+
+CALL_NS = 2_000  # a call of the host
+HOST_COPY_NS = 0.1  # a byte copied by one thread: 10 GB/s
+KERNEL_NS = 0.0005  # a byte that a kernel reads or writes: 2 TB/s
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One thing in the log: a call of a host thread, with what its operation touched."""
+
+    thread: str
+    what: str  # "h2d", "kernel", "d2h", "record", "sync", "send", "receive", "read", "write"
+    name: str = ""
+    stream: int = -1
+    bytes: int = -1
+    duration: int = 0  # ns
+    reads: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])  # (block, low, high)
+    writes: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
+
+
+@dataclass(slots=True, eq=False)
+class Item:
+    """Work that is still to happen, or has."""
+
+    engine: OpKind | None  # None: a host thread of the crew
+    run: Callable[[], None]
+    after: list[Item]
+    given: int  # ns, when it was asked for
+    duration: Callable[[], int]
+    done: bool = False
+    end: int = 0
+
+
+class Event:
+    """Stands for an item; for none, it is done."""
+
+    __slots__ = ("_device", "item", "name")
+
+    def __init__(self, device: Simulated, name: str) -> None:
+        self._device = device
+        self.name = name
+        self.item: Item | None = None
+
+    def wait(self) -> None:
+        """Let the main thread wait."""
+        self._device.reach(self.item)
+        self._device.note(Entry("main", "sync", self.name))
+
+    def done(self) -> bool:
+        """Tell whether the work is over; a query that says so is as good as a wait (section 4)."""
+        over = self.item is None or self.item.done
+        if over:
+            self._device.note(Entry("main", "sync", self.name))
+        return over
+
+    def time_ns(self) -> int:
+        """Give when it was over."""
+        return 0 if self.item is None else self.item.end
+
+
+class Stream:
+    """Work in order."""
+
+    def __init__(self, device: Simulated, row: int) -> None:
+        self._device = device
+        self._row = row
+        self._last: Item | None = None
+
+    def submit(self, kind: OpKind, commands: Callable[[], None], event: Any, size: int = 0) -> None:
+        """Add work, then record the event. The work happens later."""
+        device = self._device
+        device.advance(CALL_NS)
+        entry = device.note(Entry("main", kind.name.lower(), device.number(kind), self._row, size))
+
+        def run() -> None:
+            with device.doing(entry):
+                commands()
+
+        after = [] if self._last is None else [self._last]
+        self._last = event.item = device.add(kind, run, after, lambda: device.cost(kind, entry))
+        device.note(Entry("main", "record", event.name, self._row))
+        device.explore()
+
+    def h2d(self, target: DeviceArray, source: HostArray) -> None:
+        """Copy to the device."""
+        self._device.copy(cast(HostArray, target), source)
+
+    def d2h(self, target: HostArray, source: DeviceArray) -> None:
+        """Copy to the host."""
+        self._device.copy(target, cast(HostArray, source))
+
+
+class Crew:
+    """Lanes whose copies happen later, each in order."""
+
+    def __init__(self, device: Simulated, lanes: int) -> None:
+        self._device = device
+        self._last: list[Item | None] = [None] * lanes
+        self._asked: list[tuple[Item, Any, Entry, list[BaseException], str]] = []
+        self._count = 0
+
+    def submit(self, lane: int, token: Any, copies: Copies) -> None:
+        """Ask a lane to copy."""
+        device, thread = self._device, f"lane{lane}"
+        self._count += 1
+        message = f"{device.names}.{id(self)}.{self._count}"
+        device.note(Entry("main", "send", f"ask {message}"))
+        event = copies.after
+        awaited: Item | None = getattr(event, "item", None)
+        problems: list[BaseException] = []
+        work = Entry(thread, "write", f"copy {message}")
+
+        def run() -> None:
+            device.note(Entry(thread, "receive", f"ask {message}"))
+            if event is not None:
+                device.note(Entry(thread, "sync", cast(Event, event).name))
+            device.note(work)
+            with device.doing(work):
+                try:
+                    for target, source in copies.pairs:
+                        device.copy(target, source)
+                except BaseException as problem:
+                    problems.append(problem)
+            device.note(Entry(thread, "send", f"did {message}"))
+
+        after = [item for item in (self._last[lane], awaited) if item is not None]
+        item = device.add(None, run, after, lambda: device.cost(None, work))
+        self._last[lane] = item
+        self._asked.append((item, token, work, problems, message))
+        device.explore()
+
+    def next(self) -> Copied:
+        """Wait until some lane is done with something."""
+        device = self._device
+        while not (done := [asked for asked in self._asked if asked[0].done]):
+            device.step([asked[0] for asked in self._asked])
+        chosen = device.choose(done, key=lambda asked: asked[0].end)
+        self._asked.remove(chosen)
+        item, token, work, problems, message = chosen
+        device.note(Entry("main", "receive", f"did {message}"))
+        device.advance_to(item.end)
+        return Copied(token, item.end - work.duration, item.end, problems[0] if problems else None)
+
+    def close(self) -> None:
+        """Let what was begun happen."""
+        for item, *_ in self._asked:
+            self._device.reach(item)
+        self._asked.clear()
+
+
+class Simulated:
+    """A computed GPU. *seed* explores: it stands for one of the orders in which things may happen, and their lengths.
+
+    *kernel_ns* is the time of a kernel as a function of the bytes it reads and writes.
+    """
+
+    real = False
+    stages = True
+
+    def __init__(
+        self,
+        machine: Machine | None = None,
+        *,
+        seed: int | None = None,
+        kernel_ns: Callable[[int], float] | None = None,
+    ) -> None:
+        self.machine = Machine.named("h200") if machine is None else machine
+        self.name = f"simulated {self.machine.name}"
+        self._random = None if seed is None else random.Random(seed)
+        self._kernel_ns = kernel_ns or (lambda size: 2_000 + KERNEL_NS * size)
+        self._now = 0
+        self._pending: list[Item] = []
+        self._free: dict[OpKind | None, int] = {}
+        self._log: list[Entry] = []
+        self._entry: Entry | None = None
+        self._blocks: list[tuple[int, int, str, MemoryKind, Any]] = []  # address, size, name, kind, what keeps it
+        self._streams = self._events = self._numbers = self.names = 0
+
+    # ------------------------------------------------------------------------------------ what a device can do
+
+    def stream(self, priority: int = 0) -> Stream:
+        """Make a stream."""
+        self._streams += 1
+        return Stream(self, self._streams - 1)
+
+    def event(self) -> Event:
+        """Make an event."""
+        self._events += 1
+        return Event(self, f"e{self._events - 1}")
+
+    def memory(self, nbytes: int) -> Memory:
+        """Allocate device memory, full of rubbish."""
+        memory = Memory(nbytes)
+        block = cast(HostArray, memory.array(0, (nbytes,), np.dtype(np.uint8)))
+        block[:] = 0xA5
+        self._register(block, MemoryKind.DEVICE)
+        return memory
+
+    def pinned(self, nbytes: int) -> HostArray:
+        """Allocate pinned memory, full of rubbish."""
+        block = np.full(nbytes, 0x5A, np.uint8)
+        self._register(block, MemoryKind.PINNED)
+        return block
+
+    def is_pinned(self, array: HostArray) -> bool:
+        """Tell whether ``pinned`` gave this memory."""
+        block = self._find(array)
+        return block is not None and self._blocks[block][3] is MemoryKind.PINNED
+
+    def register(self, array: HostArray) -> Callable[[], None] | None:
+        """Pin nothing in place."""
+        return None
+
+    def crew(self, lanes: int) -> Crew:
+        """Make a crew."""
+        self.names += 1
+        return Crew(self, lanes)
+
+    def kernel(self, kernel: Any, options: KernelOptions) -> Launch:
+        """Call a function of NumPy arrays, and note what it reads and writes."""
+        call = numpy_launch(kernel, "a simulated GPU")
+
+        def launch(stream: Any, job: Job) -> tuple[Any, ...]:
+            self.touch(*cast("tuple[HostArray, ...]", job.inputs))
+            outputs = call(stream, job)
+            for output in outputs:
+                if self._find(output) is None:
+                    self._register(output, MemoryKind.DEVICE)
+            self.touch(*outputs, write=True)
+            return outputs
+
+        return launch
+
+    def now_ns(self) -> int:
+        """Give the computed time."""
+        return self._now
+
+    def align_clock(self) -> None:
+        """Have one clock."""
+
+    def free_bytes(self) -> int:
+        """Not tell."""
+        return 0
+
+    # -------------------------------------------------------------------------------------------- what happens
+
+    def add(
+        self, engine: OpKind | None, run: Callable[[], None], after: list[Item], duration: Callable[[], int]
+    ) -> Item:
+        """Add work that is to happen."""
+        item = Item(engine, run, after, self._now, duration)
+        self._pending.append(item)
+        return item
+
+    def reach(self, item: Item | None) -> None:
+        """Let things happen until this has, and the host's clock come to its end."""
+        while item is not None and not item.done:
+            self.step([item])
+        if item is not None:
+            self.advance_to(item.end)
+
+    def step(self, wanted: list[Item]) -> None:
+        """Let one thing happen that some wanted item needs; under exploration, anything that can."""
+        ready = self._ready()
+        if not ready:
+            raise RuntimeError("the simulated device waits for work that nobody has given: a deadlock")
+        if self._random is None:
+            needed = _needs(wanted)
+            ready = [item for item in ready if item in needed] or ready
+        self._happen(self.choose(ready, key=self._start))
+
+    def explore(self) -> None:
+        """Under exploration, let some things happen now."""
+        while self._random is not None and self._random.random() < 0.5 and (ready := self._ready()):
+            self._happen(self.choose(ready, key=self._start))
+
+    def choose(self, among: list[Any], key: Callable[[Any], int]) -> Any:
+        """Choose one: the first by *key*; under exploration, any."""
+        return min(among, key=key) if self._random is None else self._random.choice(among)
+
+    def copy(self, target: HostArray, source: Source) -> None:
+        """Copy, and note what was read and written."""
+        copy(target, source)
+        self.touch(*([source] if isinstance(source, np.ndarray) else source))
+        self.touch(target, write=True)
+
+    def advance(self, duration: int) -> None:
+        """Let the main thread work for a time."""
+        self._now += duration
+
+    def advance_to(self, time: int) -> None:
+        """Let the main thread wait until a time."""
+        self._now = max(self._now, time)
+
+    def cost(self, kind: OpKind | None, entry: Entry) -> int:
+        """Give how long work takes, from the bytes it touched."""
+        moved = sum(high - low for _, low, high in entry.writes)
+        if kind is None:
+            duration = HOST_COPY_NS * moved
+        elif kind is OpKind.KERNEL:
+            touched = moved + sum(high - low for _, low, high in entry.reads)
+            duration = self._kernel_ns(touched) if touched else 0
+        else:
+            curve = self.machine.h2d_curve if kind is OpKind.H2D else self.machine.d2h_curve
+            duration = _on_curve(curve, moved) if moved else 0
+            entry.bytes = moved
+        if self._random is not None:
+            duration *= self._random.choice((0.1, 1, 1, 10))
+        entry.duration = round(duration)
+        return entry.duration
+
+    def _ready(self) -> list[Item]:
+        return [item for item in self._pending if all(earlier.done for earlier in item.after)]
+
+    def _start(self, item: Item) -> int:
+        earliest = max([item.given, *(earlier.end for earlier in item.after)])
+        return earliest if item.engine is None else max(earliest, self._free.get(item.engine, 0))
+
+    def _happen(self, item: Item) -> None:
+        self._pending.remove(item)
+        item.run()
+        item.end = self._start(item) + item.duration()
+        if item.engine is not None:
+            self._free[item.engine] = item.end
+        item.after.clear()
+        item.done = True
+
+    # --------------------------------------------------------------------------------------------------- the log
+
+    def note(self, entry: Entry) -> Entry:
+        """Add to the log."""
+        self._log.append(entry)
+        return entry
+
+    def number(self, kind: OpKind) -> str:
+        """Name an operation."""
+        self._numbers += 1
+        return f"{kind.name.lower()}{self._numbers // 3}"
+
+    @contextmanager
+    def doing(self, entry: Entry) -> Iterator[None]:
+        """Note what is touched meanwhile as touched by this."""
+        before, self._entry = self._entry, entry
+        try:
+            yield
+        finally:
+            self._entry = before
+
+    def touch(self, *arrays: HostArray, write: bool = False) -> None:
+        """Note that memory is read or written: by the work that is going on, else by the main thread."""
+        for array in arrays:
+            if not array.size:
+                continue
+            block = self._find(array)
+            if block is None:
+                block = self._register(array, MemoryKind.PAGEABLE)
+            low, high = _extent(array)
+            place = (block, low - self._blocks[block][0], high - self._blocks[block][0])
+            entry = self._entry or self.note(Entry("main", "write" if write else "read", f"user{len(self._log)}"))
+            (entry.writes if write else entry.reads).append(place)
+
+    def program(self) -> Program:
+        """Give everything that was asked so far as a program of the model, to be judged by its rules."""
+        program = Program()
+        buffers = [program.buffer(name, size, kind) for _, size, name, kind, _ in self._blocks]
+        streams = [program.stream(f"s{i}", StreamKind.NON_BLOCKING) for i in range(self._streams)]
+        events = {f"e{i}": program.event(f"e{i}") for i in range(self._events)}
+        for entry in self._log:
+            with program.thread(entry.thread):
+                row = self._call(program, entry, streams, events, buffers)
+            if row is None:
+                continue
+            for places, write in ((entry.reads, False), (entry.writes, True)):
+                for block, low, high in places:
+                    program.access(row, buffers[block].row, write, low, high)
+        return program
+
+    def _call(self, program: Program, entry: Entry, streams: list[Any], events: dict[str, Any],
+              buffers: list[Buffer]) -> int | None:  # fmt: skip
+        what = entry.what
+        if what in ("h2d", "d2h"):
+            copy_of = getattr(streams[entry.stream], what)
+            return copy_of(entry.duration * ns, max(entry.bytes, 0), name=entry.name)
+        if what == "kernel":
+            return streams[entry.stream].kernel(entry.duration * ns, name=entry.name)
+        if what == "record":
+            streams[entry.stream].record(events[entry.name])
+        elif what == "sync":
+            events[entry.name].sync()
+        elif what in ("send", "receive"):
+            getattr(program, what)(entry.name)
+        else:  # what a host thread reads and writes has a call each
+            for places, touch in ((entry.reads, program.read), (entry.writes, program.write)):
+                for block, low, high in places:
+                    touch(_part(buffers[block], low, high), label=f"{touch.__name__} by {entry.name} in {entry.thread}")
+        return None
+
+    def _register(self, array: HostArray, kind: MemoryKind) -> int:
+        root = array
+        while isinstance(root.base, np.ndarray):
+            root = root.base
+        low, high = _extent(root)
+        self._blocks.append((low, high - low, f"{kind.name.lower()}{len(self._blocks)}", kind, root))
+        return len(self._blocks) - 1
+
+    def _find(self, array: HostArray) -> int | None:
+        low, high = _extent(array)
+        for row, (address, size, *_) in enumerate(self._blocks):
+            if address <= low and high <= address + size:
+                return row
+        return None
+
+
+def _part(buffer: Buffer, low: int, high: int) -> Part:
+    return buffer[low:high]
+
+
+def _extent(array: HostArray) -> tuple[int, int]:
+    from numpy.lib.array_utils import byte_bounds
+
+    return byte_bounds(array)
+
+
+def _needs(wanted: list[Item]) -> set[Item]:
+    found: set[Item] = set()
+    rest = list(wanted)
+    while rest:
+        item = rest.pop()
+        if item not in found:
+            found.add(item)
+            rest += item.after
+    return found
+
+
+def _on_curve(curve: Curve, size: int) -> float:
+    """Read a curve of (bytes, ns): the first value before it, the last slope beyond it."""
+    if not curve:
+        return 0.0
+    sizes, times = zip(*((point[0], point[1]) for point in curve), strict=True)
+    if size > sizes[-1] and len(sizes) > 1:
+        return times[-1] + (times[-1] - times[-2]) / (sizes[-1] - sizes[-2]) * (size - sizes[-1])
+    return float(np.interp(size, sizes, times))

@@ -1,0 +1,527 @@
+"""The pipeline: copy in, kernel, copy out of many chunks, all engines busy, at the limit of the link.
+
+::
+
+    pipe = gapless.Pipeline(kernel)          # kernel: device arrays -> device arrays
+    y = pipe(x)                              # NumPy in, NumPy out, any size
+    for y in pipe.stream(batches): ...       # iterator in, iterator out, in order
+    print(pipe.report())                     # what bound it
+    print(pipe.plan())                       # what was chosen, and why
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from itertools import chain
+from time import monotonic, perf_counter_ns
+from typing import Any, Literal, Self
+
+import numpy as np
+
+from gapless.model.errors import GaplessError
+from gapless.model.units import parse_size
+
+from . import calibrate, sinks
+from .chunks import as_host, batches, cut, rows_of, spans_of, unpack, without
+from .devices import Device, HostArray, KernelOptions, Launch, open_device
+from .kernels import name_of, output_specs
+from .report import PipelineReport, report
+from .resume import Journal
+from .slots import Chunk, Flight, Passage, Ring, RingMemoryError
+from .tune import Fixed, Plan, Work, choose
+
+KEPT = 1 << 16  # chunks of a run that the report knows
+ALIGN_EVERY = 5.0  # seconds between ties of the device's clock to the host's
+SMALL = 1 << 20  # bytes below which a thread is not worth its start
+PRIORITIES = {"low": 0, "normal": 0, "high": -100}  # clamped by the driver (R6.13)
+LOW_AHEAD, LOW_CHUNK = 2, 4 << 20  # so few and so small copies that those of others get through between
+
+Size = int | str
+Progress = bool | Callable[[int, int], None]
+
+
+class Pipeline:
+    """A kernel with the ring that keeps the link busy around it. Thread-safe; every run in progress has its own ring.
+
+    *kernel* maps device arrays to device arrays and must treat rows (the first dimension) alike: it gets a chunk of
+    rows at a time. It may return None, one array or a tuple. Results with a row for every row make up one array; small
+    results of chunks (0-dimensional, or fewer rows) are put one after another, or folded with *reduce*, a function of
+    two results. Without inputs the kernel is called with ``(first row, rows)``. A raw kernel (``cuda_kernel``, a
+    cuda.core kernel, Numba, Triton) gets ``(inputs..., outputs..., n)``; *outputs* says what it writes (dtype, or
+    ``(shape of a row, dtype)``, a list for several, a number for several like the input; default one like the input).
+
+    *device*: ``"cuda"``, ``"cuda:1"``, ``"host"`` or a device; by default a GPU where there is one. *arrays*: which
+    library's arrays a plain function works on (``"cupy"``, ``"torch"``, ``"numba"``); by default found out.
+
+    All else is chosen and may be fixed: *chunk* (bytes, ``"16 MiB"``), *slots*, *threads* (that stage; 0: the caller
+    does), *staging* (``"threads"``, ``"register"``), *memory* (bound of the ring, ``"2 GiB"``). *priority* ``"low"``
+    keeps few, small copies in flight so that others get through; ``"high"`` puts kernels first.
+
+    What goes wrong in the kernel or the input comes out unchanged, at its chunk, with a note that names it. Raises
+    GaplessError for input that cannot be cut or copied. ``close()``, or leaving ``with``, gives the memory back.
+    """
+
+    def __init__(
+        self,
+        kernel: Any,
+        *,
+        device: str | Device | None = None,
+        arrays: Literal["cupy", "torch", "numba", "cuda"] | None = None,
+        outputs: Any = None,
+        launch: Callable[..., None] | None = None,
+        reduce: Callable[[Any, Any], Any] | None = None,
+        chunk: Size | None = None,
+        slots: int | None = None,
+        threads: int | None = None,
+        staging: Literal["threads", "register"] | None = None,
+        memory: Size | None = None,
+        priority: Literal["low", "normal", "high"] = "normal",
+    ) -> None:
+        if priority not in PRIORITIES:
+            raise GaplessError(f"priority is low, normal or high, not {priority!r}.")
+        if staging not in (None, "threads", "register"):
+            raise GaplessError(f"staging is threads or register, not {staging!r}.")
+        low = priority == "low"
+        self._fixed = Fixed(
+            chunk=_size("chunk", chunk) or (LOW_CHUNK if low else None), slots=_count("slots", slots, 1),
+            threads=_count("threads", threads, 0), staging=staging, memory=_size("memory", memory),
+            ahead=LOW_AHEAD if low else None,
+        )  # fmt: skip
+        self._device = open_device(device)
+        options = KernelOptions(arrays=arrays, outputs=output_specs(outputs), launch=launch)
+        self._launch: Launch = self._device.kernel(kernel, options)
+        self._name = name_of(kernel)
+        self._reduce = reduce
+        self._priority = PRIORITIES[priority]
+        self._lock = threading.Lock()
+        self._rings: list[Ring] = []  # those at rest
+        self._open: weakref.WeakSet[Any] = weakref.WeakSet()  # iterators that hold a ring
+        self._closed = False
+        self._kernel_ns: float | None = None
+        self._plan: Plan | None = None
+        self._report: PipelineReport | Callable[[], PipelineReport] | None = None
+
+    def __call__(
+        self,
+        *inputs: Any,
+        out: HostArray | tuple[HostArray, ...] | None = None,
+        rows: int | None = None,
+        resume: str | os.PathLike[str] | None = None,
+        progress: Progress = False,
+    ) -> Any:
+        """Run the kernel over the inputs, chunk by chunk, and give its results as NumPy arrays.
+
+        *inputs* have the same number of rows; a kernel without inputs needs *rows*. *out* takes the results (one array,
+        a tuple for several; ``np.memmap`` too) and may be the input itself. *resume* names a journal with which a run
+        into a memmap goes on after a crash: chunks that were finished are not done again. *progress* shows a line on
+        standard error, or is called with (rows done, rows).
+        """
+        self._check_open()
+        arrays = [as_host(value, f"Input {number}") for number, value in enumerate(inputs)]
+        if arrays and rows is not None:
+            raise GaplessError("rows= is for kernels without inputs; with inputs the rows are theirs.")
+        if not arrays and (rows is None or rows < 0):
+            raise GaplessError("A kernel without inputs needs rows=: how many rows it is to give.")
+        count = rows_of(arrays) if arrays else rows or 0
+        targets = _targets(out, arrays)
+        journal = None if resume is None else Journal(resume, arrays, targets, count, self._name)
+        plan = self._make_plan(arrays, targets, count)
+        sink = sinks.Whole(count, targets, self._reduce)
+        open_spans = without(journal.done, count) if journal else [(0, count)]
+        if journal and not open_spans:
+            journal.finish()
+            return None if targets is None else targets[0] if len(targets) == 1 else tuple(targets)
+        spans = [span for first, after in open_spans for span in spans_of(first, after, plan.rows)]
+        run = _Run(plan, count, progress, self._device)
+        try:
+            with self._registered(plan, arrays, targets):
+                for flight in self._flow(run, cut(arrays, spans), sink):
+                    sink.take(flight)
+                    if journal is not None:
+                        journal.add(flight.chunk.first, flight.chunk.first + flight.chunk.rows)
+        finally:
+            if journal is not None:
+                journal.flush()
+        result = sink.result()
+        if journal is not None:
+            journal.finish()
+        return result
+
+    def stream(self, source: Iterable[Any], *, pack: bool | Size = False, progress: Progress = False) -> Iterator[Any]:
+        """Run the kernel over what an iterator gives, and give the results in order.
+
+        A batch is an array, a tuple of arrays for several inputs, or a list of many small items (arrays, or tuples)
+        that are copied as one and whose result is a list. *pack* gathers single items that way, into copies of the
+        size that the plan chooses, or of the bytes given. The source is asked for a batch when a slot is free.
+        A result lies in memory of the pipeline's own that is used again once nothing refers to the result any more.
+        """
+        self._check_open()
+        pack_bytes = 0 if pack is False else self._pack_bytes() if pack is True else _size("pack", pack) or 0
+        flow = self._stream(source, pack_bytes, progress)
+        self._open.add(flow)
+        return flow
+
+    def plan(self, *inputs: Any, out: HostArray | tuple[HostArray, ...] | None = None) -> Plan:
+        """Give what was chosen for the last run, or what would be chosen for these inputs, and why."""
+        if inputs:
+            arrays = [as_host(value, f"Input {number}") for number, value in enumerate(inputs)]
+            return self._make_plan(arrays, _targets(out, arrays), rows_of(arrays))
+        if self._plan is None:
+            raise GaplessError("There is no plan yet: run the pipeline, or write plan(x).")
+        return self._plan
+
+    def report(self) -> PipelineReport:
+        """Give what bound the last run that has ended. Raises GaplessError before there is one."""
+        made = self._report
+        if made is None:
+            raise GaplessError("There is nothing to report yet: no run of this pipeline has ended.")
+        if not isinstance(made, PipelineReport):
+            made = self._report = made()
+        return made
+
+    def close(self) -> None:
+        """End iterators that are still open and give the memory back. The pipeline cannot be used after it."""
+        self._closed = True
+        for flow in list(self._open):
+            flow.close()
+        with self._lock:
+            self._rings.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---------------------------------------------------------------------------------------------------- runs
+
+    def _stream(self, source: Iterable[Any], pack_bytes: int, progress: Progress) -> Iterator[Any]:
+        timed = _Timed(batches(source, pack_bytes))
+        try:
+            first = next(timed, None)
+        except Exception as problem:
+            problem.add_note("gapless: the input gave this in place of chunk 0")
+            raise
+        if first is None:
+            return
+        plan = self._plan_batches(first)
+        run = _Run(plan, 0, progress, self._device, timed=timed)
+        flow = self._flow(run, chain([first], timed), sinks.Stream())
+        try:
+            for flight in flow:
+                given = perf_counter_ns()
+                results = flight.results
+                if flight.chunk.items is None:
+                    flight.results = ()
+                    yield _one(results)
+                    del results
+                else:
+                    columns = [unpack(flight.chunk, result) for result in results]
+                    flight.results = results = ()
+                    items = columns[0] if len(columns) == 1 else [_one(item) for item in zip(*columns, strict=True)]
+                    items = items or [None] * len(flight.chunk.items)
+                    del columns
+                    if flight.chunk.as_list:
+                        yield items
+                    else:
+                        yield from _each(items)
+                    del items
+                run.caller_ns += perf_counter_ns() - given
+        finally:
+            flow.close()
+
+    def _flow(self, run: _Run, chunks: Iterator[Chunk], sink: Any) -> Any:
+        """Let chunks pass a ring; when memory runs out, once, go on with a smaller one."""
+        shrunk = False
+        try:
+            while True:
+                with self._ring(run) as ring:
+                    flow: Any = ring.flow(chunks, self._launch, sink, staged=run.plan.threads > 0, log=run.log)
+                    try:
+                        for flight in flow:
+                            run.advance(flight)
+                            yield flight
+                        return
+                    except RingMemoryError as problem:
+                        if shrunk:
+                            raise GaplessError(f"{_out_of_memory(run.plan, again=True)} {problem}") from problem.problem
+                        unfinished = problem.chunks
+                    finally:
+                        flow.close()
+                shrunk = True
+                self._drop_rings()
+                chunks = run.shrink(unfinished, chunks)
+        finally:
+            self._finish(run)
+
+    @contextmanager
+    def _ring(self, run: _Run) -> Iterator[Ring]:
+        """Lend a ring that fits the plan: one at rest, or a new one."""
+        plan = run.plan
+        with self._lock:
+            fits = [ring for ring in self._rings if len(ring.slots) == plan.slots]
+            ring = fits[0] if fits else None
+            if ring is not None:
+                self._rings.remove(ring)
+            else:
+                self._rings.clear()  # of other sizes: their memory is better given to the new one
+        if ring is None:
+            ring = Ring(self._device, plan.slots, priority=self._priority, ahead=plan.ahead)
+        ring.ahead = plan.ahead
+        yield ring
+        with self._lock:  # not after an error: its buffers may be what was wrong
+            if not self._closed:
+                self._rings.append(ring)
+
+    def _drop_rings(self) -> None:
+        with self._lock:
+            self._rings.clear()
+
+    @contextmanager
+    def _registered(
+        self, plan: Plan, arrays: Sequence[HostArray], targets: Sequence[HostArray] | None
+    ) -> Iterator[None]:
+        """Pin the user's memory in place for the run, where the plan says so and it can be done."""
+        with ExitStack() as stack:
+            if plan.staging == "register":
+                for array in {id(one): one for one in (*arrays, *(targets or ()))}.values():
+                    if array.size and not self._device.is_pinned(array):
+                        undo = self._device.register(array)
+                        if undo is not None:
+                            stack.callback(undo)
+            yield
+
+    # --------------------------------------------------------------------------------------------------- plans
+
+    def _make_plan(self, arrays: Sequence[HostArray], targets: Sequence[HostArray] | None, rows: int) -> Plan:
+        bytes_in = sum(array.nbytes for array in arrays)
+        bytes_out = bytes_in if targets is None else sum(array.nbytes for array in targets)
+        pinned_out = targets is not None and all(map(self._straight, targets))
+        return self._choose(
+            Work(
+                rows=rows, bytes_in=bytes_in, bytes_out=bytes_out or rows, kernel_ns=self._kernel_ns,
+                pageable_in=not all(map(self._straight, arrays)), pageable_out=self._device.stages and not pinned_out,
+            )
+        )  # fmt: skip
+
+    def _plan_batches(self, first: Chunk) -> Plan:
+        size = sum(array.nbytes for source in first.inputs for array in _arrays(source))
+        straight = all(isinstance(source, np.ndarray) and self._straight(source) for source in first.inputs)
+        work = Work(rows=first.rows, bytes_in=size, bytes_out=size, kernel_ns=self._kernel_ns,
+                    pageable_in=not straight, pageable_out=False, whole=True)  # fmt: skip
+        plan = self._choose(work)
+        if plan.threads:  # how many batches come is not known: enough that the threads and the link are busy
+            slots = self._fixed.slots or self._fixed.threads or max(min(os.cpu_count() or 1, 8), 3)
+        else:
+            slots = plan.slots
+        if self._fixed.memory is not None:
+            slots = max(min(slots, self._fixed.memory // max(4 * size, 1)), 1)
+        threads = slots if plan.threads else 0
+        ahead = min(self._fixed.ahead or slots, slots)
+        return self._remember(replace(plan, slots=slots, streams=slots, threads=threads, ahead=ahead))
+
+    def _choose(self, work: Work) -> Plan:
+        plan = choose(work, calibrate.costs_of(self._device), self._fixed, free=self._device.free_bytes())
+        if plan.threads and not work.whole and work.bytes_in + work.bytes_out < SMALL:
+            plan = replace(plan, threads=0)
+        return self._remember(plan)
+
+    def _remember(self, plan: Plan) -> Plan:
+        self._plan = plan
+        return plan
+
+    def _pack_bytes(self) -> int:
+        costs = calibrate.costs_of(self._device)
+        many = Work(rows=1 << 30, bytes_in=1 << 30, bytes_out=1 << 30, pageable_in=self._device.stages,
+                    pageable_out=False, kernel_ns=self._kernel_ns)  # fmt: skip
+        return choose(many, costs, self._fixed).chunk_bytes
+
+    def _straight(self, array: HostArray) -> bool:
+        """Tell whether the device copies this memory without staging."""
+        return not self._device.stages or (bool(array.flags.c_contiguous) and self._device.is_pinned(array))
+
+    def _finish(self, run: _Run) -> None:
+        """Keep what the run tells: for the report, and for the next plan."""
+        run.end()
+        if not run.log:
+            return
+        log = list(run.log)
+        moved = sum(p.bytes_in or p.bytes_out for p in log)
+        previous, spent = 0, 0
+        for passage in log:  # a kernel begins when its input is there and the one before it is through
+            spent += max(passage.computed - max(passage.copied, previous), 0)
+            previous = max(previous, passage.computed)
+        if moved and self._device.stages:
+            self._kernel_ns = spent / moved
+        engines = self._device.stages
+        limit = calibrate.costs_of(self._device).limit_ns(
+            sum(p.bytes_in for p in log), sum(p.bytes_out for p in log)
+        ) if engines else None  # fmt: skip
+        name = self._device.name
+        self._report = lambda: report(
+            log, run.plan, device=name, engines=engines, start=run.started, end=run.ended,
+            source_ns=run.timed.spent_ns if run.timed else 0, caller_ns=run.caller_ns, limit_ns=limit, notes=run.notes,
+        )  # fmt: skip
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise GaplessError("This pipeline is closed. Make a new one.")
+
+
+class _Run:
+    """One run: its plan, its log, its progress."""
+
+    def __init__(
+        self, plan: Plan, rows: int, progress: Progress, device: Device, *, timed: _Timed | None = None
+    ) -> None:
+        device.align_clock()
+        self.plan = plan
+        self.log: deque[Passage] = deque(maxlen=KEPT)
+        self.notes: list[str] = []
+        self.timed = timed
+        self.caller_ns = 0
+        self.started = self.ended = device.now_ns()
+        self._device = device
+        self._rows = rows
+        self._done = self._moved = 0
+        self._progress: Callable[[int, int], None] | None = None
+        if progress:
+            self._progress = self._show if progress is True else progress
+        self._aligned = self._shown = monotonic()
+
+    def advance(self, flight: Flight) -> None:
+        """Take note of a chunk that is through."""
+        self._done += flight.chunk.rows
+        self._moved += flight.bytes_in + flight.bytes_out
+        if self._progress is not None:
+            self._progress(self._done, self._rows)
+        if monotonic() - self._aligned > ALIGN_EVERY:
+            self._device.align_clock()
+            self._aligned = monotonic()
+
+    def shrink(self, unfinished: list[Chunk], rest: Iterator[Chunk]) -> Iterator[Chunk]:
+        """Take a ring of half the size, and give what is left to do: chunks of one run's arrays in halves."""
+        plan = self.plan
+        slots = max(plan.slots // 2, 1)
+        note = _out_of_memory(plan, again=False)
+        self.notes.append(note)
+        warnings.warn(note, ResourceWarning, stacklevel=4)
+        self.plan = replace(plan, slots=slots, streams=slots, threads=min(plan.threads, slots), memory=plan.memory // 4,
+                            ahead=min(plan.ahead, slots), why=(*plan.why, note))  # fmt: skip
+        left = chain(unfinished, rest)
+        return left if self.timed is not None else _halves(left)
+
+    def end(self) -> None:
+        """Note the end, and leave the line of the progress."""
+        self.ended = self._device.now_ns()
+        if self._progress == self._show and self._done:
+            self._show(self._done, self._rows, last=True)
+
+    def _show(self, done: int, rows: int, *, last: bool = False) -> None:
+        now = monotonic()
+        if (now - self._shown < 0.1 and not last) or sys.stderr is None:
+            return
+        self._shown = now
+        wall = max(self._device.now_ns() - self.started, 1)
+        share = f"{done / rows:4.0%}" if rows else f"{done} rows"
+        left = f", {wall * (rows - done) / max(done, 1) / 1e9:.0f} s left" if rows and done < rows else ""
+        print(
+            f"\r{share}  {self._moved / wall:.3g} GB/s{left}   ", end="\n" if last else "", file=sys.stderr, flush=True
+        )
+
+
+class _Timed:
+    """An iterator that knows how long it was waited for."""
+
+    def __init__(self, source: Iterator[Chunk]) -> None:
+        self._source = source
+        self.spent_ns = 0
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return self
+
+    def __next__(self) -> Chunk:
+        start = perf_counter_ns()
+        try:
+            return next(self._source)
+        finally:
+            self.spent_ns += perf_counter_ns() - start
+
+
+def _halves(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+    """Cut each chunk in two; they keep their number."""
+    for chunk in chunks:
+        middle = chunk.rows // 2
+        for start, after in ((0, middle), (middle, chunk.rows)):
+            if after > start or not chunk.rows:
+                inputs = tuple(source[start:after] for source in chunk.inputs)
+                yield Chunk(chunk.index, chunk.first + start, after - start, inputs)
+            if not chunk.rows:
+                break
+
+
+def _out_of_memory(plan: Plan, *, again: bool) -> str:
+    taken = f"{plan.slots} slots of {plan.chunk_bytes / 2**20:.3g} MiB chunks"
+    if again:
+        return f"Memory ran out a second time, with {taken}. Give a smaller chunk=, slots= or memory=."
+    return f"Memory ran out with {taken}; the pipeline goes on with half of the slots and, where it cuts, half chunks."
+
+
+def _each(items: list[Any]) -> Iterator[Any]:
+    """Give items one by one, and let go of each."""
+    items.reverse()
+    while items:
+        yield items.pop()
+
+
+def _one(results: tuple[Any, ...]) -> Any:
+    return None if not results else results[0] if len(results) == 1 else results
+
+
+def _arrays(source: Any) -> Sequence[HostArray]:
+    return [source] if isinstance(source, np.ndarray) else source
+
+
+def _targets(out: Any, arrays: Sequence[HostArray]) -> list[HostArray] | None:
+    """Check what results are to be put into. Raises GaplessError for what would lose data."""
+    if out is None:
+        return None
+    targets = list(out) if isinstance(out, tuple | list) else [out]
+    for target in targets:
+        if not isinstance(target, np.ndarray):
+            raise GaplessError(f"out= takes NumPy arrays, not {type(target).__name__}.")
+        if not target.flags.writeable:
+            raise GaplessError("out= is read-only.")
+        for array in arrays:
+            same = target.__array_interface__["data"] == array.__array_interface__["data"] and (
+                target.shape == array.shape and target.strides == array.strides and target.dtype == array.dtype
+            )
+            if not same and np.may_share_memory(target, array):
+                raise GaplessError(
+                    "out= overlaps an input in part: results would overwrite rows that are still to be read."
+                )
+    return targets
+
+
+def _size(name: str, value: Size | None) -> int | None:
+    """Read a size: bytes, or text such as "16 MiB"."""
+    if value is None:
+        return None
+    size = parse_size(value.replace(" ", "")) if isinstance(value, str) else int(value)
+    if size < 1:
+        raise GaplessError(f"{name}= must be at least one byte.")
+    return size
+
+
+def _count(name: str, value: int | None, least: int) -> int | None:
+    if value is not None and value < least:
+        raise GaplessError(f"{name}= must be at least {least}, not {value}.")
+    return value

@@ -1,0 +1,209 @@
+"""What bound a run: every chunk's way through the ring as a Timeline, and the yardstick of the link beside it.
+
+Times come from the events that the ring needs anyway. An event tells when work was over; when it began follows from
+what it had to wait for: its own stage before it, and the engine's previous work (one copy at a time, R3.6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gapless.model.kinds import CallKind, MemoryKind, OpKind, StreamKind
+from gapless.timeline.timeline import (
+    Calls,
+    Device,
+    Ops,
+    RangeKind,
+    Ranges,
+    Stream,
+    Thread,
+    Timeline,
+    Unknown,
+)  # fmt: skip
+
+from .slots import Passage
+from .tune import Plan
+
+LANE = 60  # characters of a lane
+BLOCKS = " ▁▂▃▄▅▆▇█"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineReport:
+    """What a run did. Times are ns; ``busy`` is the share of the run in which a stage worked (1.0: always).
+
+    ``limit_ns`` is the least time for the same bytes each way at once over this link, None where there is no link;
+    ``percent`` the share of it that was reached. ``timeline`` is a Timeline like any other.
+    """
+
+    device: str
+    wall_ns: int
+    chunks: int
+    rows: int
+    bytes_in: int
+    bytes_out: int
+    limit_ns: float | None
+    busy: dict[str, float]
+    binding: str
+    notes: tuple[str, ...]
+    plan: Plan
+    timeline: Timeline
+
+    @property
+    def percent(self) -> float | None:
+        """Percent of the two-way link limit; None where there is no link."""
+        return None if self.limit_ns is None or not self.wall_ns else 100 * self.limit_ns / self.wall_ns
+
+    def __str__(self) -> str:
+        wall = self.wall_ns or 1
+        lines = [
+            f"{self.rows} rows in {self.chunks} chunks through {self.plan.slots} slots on {self.device}: "
+            f"{self.wall_ns / 1e6:.4g} ms, in {self.bytes_in / wall:.3g} GB/s, out {self.bytes_out / wall:.3g} GB/s"
+        ]
+        if self.percent is not None and self.limit_ns is not None:
+            lines.append(f"{self.percent:.1f} % of the two-way link limit ({self.limit_ns / 1e6:.4g} ms)")
+        lines.append(self.binding)
+        lines += [f"{name:>9} {_lane(self.timeline, kind)} {self.busy.get(name, 0):4.0%}" for name, kind in _LANES]
+        lines += [f"{name:>9} {'':{LANE}} {share:4.0%}" for name, share in self.busy.items() if name in _HOST_STAGES]
+        return "\n".join((*lines, *self.notes))
+
+
+_LANES = (("H2D", OpKind.H2D), ("kernels", OpKind.KERNEL), ("D2H", OpKind.D2H))
+_HOST_STAGES = ("staging", "input", "caller")
+_WORDS = {
+    "H2D": "The link to the device binds: H2D copies are at work {share:.0%} of the time.",
+    "D2H": "The link from the device binds: D2H copies are at work {share:.0%} of the time.",
+    "kernels": "The kernel binds: it is at work {share:.0%} of the time; only a faster kernel helps.",
+    "staging": "Staging binds: the threads that copy between pageable and pinned memory work {share:.0%} of the time. "
+    "Pinned input and output go straight through.",
+    "input": "The input binds: the pipeline waited for the iterator {share:.0%} of the time.",
+    "caller": "The caller binds: results waited to be taken {share:.0%} of the time.",
+}
+
+
+def report(
+    log: Sequence[Passage], plan: Plan, *, device: str, engines: bool, start: int, end: int, source_ns: int,
+    caller_ns: int, limit_ns: float | None, notes: Sequence[str],
+) -> PipelineReport:  # fmt: skip
+    """Make the report of one run from its log; *engines*: copies of one direction and kernels take turns."""
+    wall = max(end - start, 1)
+    timeline = timeline_of(log, plan, device=device, engines=engines, origin=start)
+    busy = {
+        name: float((timeline.ops.end - timeline.ops.start)[timeline.ops.kind == kind].sum()) / wall
+        for name, kind in _LANES
+    }
+    if plan.threads:
+        busy["staging"] = float((timeline.ranges.end - timeline.ranges.start).sum()) / wall / plan.threads
+    busy["input"], busy["caller"] = source_ns / wall, caller_ns / wall
+    most = max(busy, key=lambda name: busy[name])
+    binding = _WORDS[most].format(share=min(busy[most], 1.0))
+    if busy[most] < 0.5:
+        binding = f"Nothing binds for long: the busiest stage ({most}) works {busy[most]:.0%} of the time."
+    if not engines and most in ("H2D", "D2H", "kernels"):
+        binding = f"{busy[most]:.1f} threads were in the stage that takes longest ({most}), on average."
+    return PipelineReport(
+        device=device, wall_ns=end - start, chunks=len(log), rows=sum(p.rows for p in log),
+        bytes_in=sum(p.bytes_in for p in log), bytes_out=sum(p.bytes_out for p in log), limit_ns=limit_ns, busy=busy,
+        binding=binding, notes=tuple(notes), plan=plan, timeline=timeline,
+    )  # fmt: skip
+
+
+def timeline_of(log: Sequence[Passage], plan: Plan, *, device: str, engines: bool, origin: int) -> Timeline:
+    """Turn a run's log into a Timeline whose time 0 is *origin*."""
+    columns = np.array([(p.issued, p.copied, p.computed, p.done) for p in log], np.int64).reshape(-1, 4) - origin
+    issued, copied, computed, done = columns.T
+    slot = np.array([p.slot for p in log], np.int32)
+    before_h2d, before_kernel, before_d2h = (
+        _previous(end) if engines else _none(end) for end in (copied, computed, done)
+    )
+    bytes_in, bytes_out = (np.array([getattr(p, name) for p in log], np.int64) for name in ("bytes_in", "bytes_out"))
+    # Columns of the operations: kind, name, call, memory of both sides, start, end, bytes, and which chunks have one.
+    every = np.ones(len(log), bool)
+    device_memory, pinned = MemoryKind.DEVICE, MemoryKind.PINNED
+    parts: tuple[tuple[Any, ...], ...] = (
+        (OpKind.H2D, 0, CallKind.COPY_ASYNC, pinned, device_memory, np.maximum(issued, before_h2d), copied, bytes_in,
+         bytes_in > 0),
+        (OpKind.KERNEL, 1, CallKind.LAUNCH, 0, 0, np.maximum(copied, before_kernel), computed, _none(done) - 1, every),
+        (OpKind.D2H, 2, CallKind.COPY_ASYNC, device_memory, pinned, np.maximum(computed, before_d2h), done, bytes_out,
+         bytes_out > 0),
+    )  # fmt: skip
+    rows: list[tuple[Any, Any]] = [(part, np.flatnonzero(part[8])) for part in parts]
+    number = np.concatenate([mine for _, mine in rows]) if log else np.empty(0, np.int64)
+    kind, name, call, src, dst = (
+        np.concatenate([np.full(len(mine), part[field]) for part, mine in rows]) for field in range(5)
+    )
+    start, end, size = (np.concatenate([part[field][mine] for part, mine in rows]) for field in (5, 6, 7))
+    order = np.lexsort((end, start))
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    asked = np.lexsort((kind != OpKind.H2D, kind == OpKind.D2H, number))  # the order in which they were issued
+    call_of = np.empty(len(asked), np.int64)
+    call_of[asked] = np.arange(len(asked))
+    ops = Ops.build(
+        kind=kind[order], name=name[order], device=np.zeros(len(order)), stream=slot[number][order], start=start[order],
+        end=np.maximum(end, start)[order], bytes=size[order], src=src[order], dst=dst[order],
+        correlation=call_of[order] + 1, call=call_of[order],
+    )  # fmt: skip
+    calls = Calls.build(
+        kind=call[asked], name=name[asked] + 3, thread=np.zeros(len(asked)), start=issued[number][asked],
+        end=issued[number][asked], correlation=np.arange(len(asked)) + 1,
+    )  # fmt: skip
+    return Timeline(
+        ops=ops,
+        calls=calls,
+        ranges=_staging(log, origin),
+        devices=(Device(id=0, name=device, vendor="nvidia" if "NVIDIA" in device else ""),),
+        streams=tuple(
+            Stream(device=0, id=i, kind=StreamKind.NON_BLOCKING, name=f"slot {i}") for i in range(plan.slots)
+        ),
+        threads=(Thread(pid=0, tid=0, name="caller"),
+                 *(Thread(pid=0, tid=i + 1, name=f"staging {i}") for i in range(plan.slots))),
+        strings=("copy in", "kernel", "copy out", "cudaMemcpyAsync", "cudaLaunchKernel", "cudaMemcpyAsync",
+                 "stage in", "stage out"),
+        source=f"pipeline on {device}",
+        format="gapless",
+        unknown=(
+            Unknown(
+                what="kernel-starts",
+                text="Starts of operations follow from the ends before them: kernels of different chunks that ran at "
+                "the same time show one after another.",
+                remedy="Record the program with a profiler to see each kernel.",
+            ),
+        ),
+    )  # fmt: skip
+
+
+def _staging(log: Sequence[Passage], origin: int) -> Ranges:
+    found = sorted(
+        (span[0] - origin, span[1] - origin, name, passage.slot + 1)
+        for passage in log
+        for name, span in ((6, passage.staged), (7, passage.unstaged))
+        if span is not None
+    )
+    start, end, name, thread = zip(*found, strict=True) if found else ((), (), (), ())
+    return Ranges.build(kind=[RangeKind.ANNOTATION] * len(found), name=name, thread=thread, start=start, end=end)
+
+
+def _previous(end: np.ndarray) -> np.ndarray:
+    """Give when the engine was free for each: the latest end so far of those before."""
+    return np.concatenate(([np.iinfo(np.int64).min], np.maximum.accumulate(end)[:-1]))[: len(end)]
+
+
+def _none(end: np.ndarray) -> np.ndarray:
+    return np.zeros(len(end), np.int64)
+
+
+def _lane(timeline: Timeline, kind: OpKind) -> str:
+    """Draw how full each slice of the run is with operations of one kind."""
+    first, last = timeline.window()
+    mine = timeline.ops.kind == kind
+    edges = np.linspace(first, max(last, first + 1), LANE + 1)
+    filled = np.zeros(LANE)
+    for start, end in zip(timeline.ops.start[mine], timeline.ops.end[mine], strict=True):
+        filled += np.clip(np.minimum(end, edges[1:]) - np.maximum(start, edges[:-1]), 0, None)
+    share = np.clip(filled / np.diff(edges), 0, 1)
+    return "".join(BLOCKS[round(value * 8)] for value in share)

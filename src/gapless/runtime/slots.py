@@ -1,0 +1,507 @@
+"""The ring: fixed slots that chunks pass through, in order, with back-pressure.
+
+A slot owns a stream, device memory for its inputs and outputs, pinned memory for what must be staged, and three events.
+A chunk takes a slot, its copies and its kernel go into the slot's stream, and only when the last of them is over, and
+staged back where it must be, may the next chunk have the slot. From that everything follows:
+
+- device memory is used by one stream only, so stream order (R1.3) keeps successive chunks apart;
+- host memory is written and read only after the event of the work that used it (R5.2), so nothing is read too early or
+  overwritten too soon;
+- the number of slots is the bound on memory, and the back-pressure: the source gives a chunk when a slot is free;
+- nothing waits for the whole device, nothing is allocated once the ring has its size, and no host function is put into
+  a stream.
+
+Kernels are called in the caller's thread, in order of the chunks (on the host device: in the slots' threads).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from gapless.model.kinds import OpKind
+
+from .devices import Copied, Copies, Crew, Device, Event, HostArray, Job, Launch, Memory, Source, out_of_memory
+from .devices.crew import copy
+from .devices.host import as_array
+
+ALIGNMENT = 256  # bytes between arrays of one slot, as cudaMalloc aligns
+KEPT = 64  # arrays on the device that a slot keeps, with what libraries made of them
+
+
+@dataclass(slots=True, eq=False)
+class Chunk:
+    """A part of the work: rows *first* up to *first + rows*. An input that is a list is packed into one array."""
+
+    index: int
+    first: int
+    rows: int
+    inputs: tuple[Source, ...]
+    items: list[int] | None = None  # rows of each item that was packed
+    as_list: bool = False  # the items came as one batch and go back as one
+
+    def where(self) -> str:
+        """Say which chunk it is."""
+        return f"chunk {self.index} (rows {self.first} to {self.first + self.rows})"
+
+
+@dataclass(slots=True, eq=False)
+class Passage:
+    """When a chunk passed each stage: ns on the device's clock. What did not happen has its neighbour's time."""
+
+    index: int
+    slot: int
+    rows: int
+    bytes_in: int
+    bytes_out: int
+    begun: int  # the slot was free and staging could start
+    staged: tuple[int, int] | None  # copied into pinned memory
+    issued: int  # its commands were given
+    copied: int  # its input was on the device
+    computed: int
+    done: int  # its results were in pinned memory
+    unstaged: tuple[int, int] | None  # copied out of pinned memory
+    retired: int
+
+
+class Sink(Protocol):
+    """Where results go."""
+
+    hands_over: bool  # results that have no target are given to the user in the pinned memory they came to
+
+    def target(self, chunk: Chunk, number: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray | None:
+        """Give the memory for one output of a chunk; None: it has none, the ring finds some.
+
+        May be called from another thread. Raises GaplessError for a shape or type that does not fit.
+        """
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Flight:
+    """A chunk on its way through a slot."""
+
+    chunk: Chunk
+    slot: Slot
+    begun: int
+    ready: bool = False  # its input is where the device can copy it from
+    is_issued: bool = False
+    issued: int = 0
+    back: bool = False  # a lane has said that its results are back
+    sends: list[tuple[Any, HostArray]] = field(default_factory=list[Any])  # what the device copies
+    inputs: tuple[Any, ...] = ()
+    outputs: tuple[Any, ...] = ()
+    results: tuple[HostArray, ...] = ()
+    returns: list[tuple[HostArray, Source]] = field(default_factory=list[Any])  # what is staged back
+    spare: HostArray | None = None  # the block that takes the place of the one handed over
+    bytes_in: int = 0
+    bytes_out: int = 0
+    staged: tuple[int, int] | None = None
+    unstaged: tuple[int, int] | None = None
+    error: BaseException | None = None
+
+
+class RingMemoryError(Exception):
+    """Memory ran out; *chunks* have not been finished, in order. The ring is free again."""
+
+    def __init__(self, problem: BaseException, chunks: list[Chunk]) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+        self.chunks = chunks
+
+
+def layout(arrays: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]) -> tuple[list[int], int]:
+    """Give the offset of each array in one block, and the size of the block."""
+    offsets, end = [], 0
+    for shape, dtype in arrays:
+        offsets.append(end)
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        end += -(-size // ALIGNMENT) * ALIGNMENT
+    return offsets, end
+
+
+def shape_of(source: Source) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Give the shape and type of what a source becomes on the device."""
+    if isinstance(source, np.ndarray):
+        return source.shape, source.dtype
+    return (sum(len(part) for part in source), *source[0].shape[1:]), source[0].dtype
+
+
+class Slot:
+    """Fixed buffers, a stream, three events. They grow when a chunk needs more than any before it, and never shrink."""
+
+    def __init__(self, ring: Ring, index: int, priority: int) -> None:
+        self.index = index
+        self.stream = ring.device.stream(priority)
+        self.copied, self.computed, self.done = (ring.device.event() for _ in range(3))
+        self._ring = ring
+        self._memory_in: Memory | None = None
+        self._memory_out: dict[int, Memory] = {}
+        self._pinned_in: HostArray | None = None
+        self._arrays: dict[Any, Any] = {}
+        self.block: HostArray | None = None  # pinned memory for results
+
+    def inputs(self, shapes: list[tuple[tuple[int, ...], np.dtype[Any]]], offsets: list[int], size: int) -> list[Any]:
+        """Give the inputs' arrays on the device. Most chunks have the shapes of others: their arrays are kept."""
+        if self._memory_in is None or self._memory_in.nbytes < size:
+            self._memory_in = None
+            self._arrays.clear()
+            self._memory_in = self._ring.device.memory(max(size, 1))
+        found: list[Any] = []
+        for (shape, dtype), offset in zip(shapes, offsets, strict=True):
+            array = self._arrays.get((offset, shape, dtype))
+            if array is None:
+                if len(self._arrays) >= KEPT:
+                    self._arrays.clear()
+                array = self._arrays[offset, shape, dtype] = self._memory_in.array(offset, shape, dtype)
+            found.append(array)
+        return found
+
+    def memory_out(self, number: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        """Give device memory for one output of a kernel that does not bring its own."""
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        memory = self._memory_out.get(number)
+        if memory is None or memory.nbytes < size:
+            self._memory_out.pop(number, None)
+            self._arrays.clear()
+            memory = self._memory_out[number] = self._ring.device.memory(max(size, 1))
+        key = -1 - number, shape, dtype
+        array = self._arrays.get(key)
+        if array is None:
+            array = self._arrays[key] = memory.array(0, shape, dtype)
+        return array
+
+    def pinned_in(self, size: int) -> HostArray:
+        """Give the pinned memory that inputs are staged in."""
+        if self._pinned_in is None or self._pinned_in.nbytes < size:
+            self._pinned_in = None
+            self._pinned_in = self._ring.device.pinned(size)
+        return self._pinned_in
+
+    def pinned_out(self, size: int) -> HostArray:
+        """Give the pinned memory that results come to."""
+        if self.block is None or self.block.nbytes < size:
+            self.block = self._ring.new_block(size)
+        return self.block
+
+
+class Ring:
+    """Slots, and the blocks of pinned memory that results come to.
+
+    *ahead* bounds how many chunks are in flight at once, at most one a slot. The ring serves one run at a time.
+    """
+
+    def __init__(self, device: Device, slots: int, *, priority: int = 0, ahead: int = 0) -> None:
+        self.device = device
+        self.ahead = min(ahead or slots, slots)
+        self._blocks: list[HostArray] = []
+        self._largest = 0
+        self.slots = [Slot(self, index, priority) for index in range(slots)]
+
+    def new_block(self, size: int) -> HostArray:
+        """Allocate pinned memory for results and keep it in the ring's stock."""
+        self._largest = max(size, self._largest)
+        block = self.device.pinned(max(self._largest, 1))
+        self._blocks = [old for old in self._blocks if old.nbytes >= self._largest]
+        self._blocks.append(block)
+        return block
+
+    def spare(self) -> HostArray | None:
+        """Give a block that nobody holds; None where all are held, or the size of results is not known yet.
+
+        Results handed over hold the block they lie in; when the user lets go of them, it is used again.
+        """
+        if not _COUNTS_HOLDERS or not self._largest:
+            return None
+        for index in range(len(self._blocks)):
+            if _holders(self._blocks, index) == _UNHELD and self._blocks[index].nbytes >= self._largest:
+                return self._blocks[index]
+        if len(self._blocks) < 2 * len(self.slots):
+            return self.new_block(self._largest)
+        return None
+
+    def flow(
+        self, chunks: Iterable[Chunk], launch: Launch, sink: Sink, *, staged: bool = True, log: deque[Passage]
+    ) -> Iterator[Flight]:
+        """Let chunks pass the ring and give each, in order, when its results are back.
+
+        *staged*: pageable memory is copied by a crew, a thread a slot; else by the caller. What goes wrong in a kernel
+        or the iterator comes out at its chunk, after all earlier ones. However this ends, nothing is in flight after
+        it, and no thread is left.
+        """
+        return _Run(self, launch, sink, staged=staged, log=log).flow(iter(chunks))
+
+
+class _Run:
+    """One run through the ring."""
+
+    def __init__(self, ring: Ring, launch: Launch, sink: Sink, *, staged: bool, log: deque[Passage]) -> None:
+        self.ring = ring
+        self.device = ring.device
+        self.launch = launch
+        self.sink = sink
+        self.log = log
+        self.crew: Crew | None = ring.device.crew(len(ring.slots)) if staged else None
+        self.flights: deque[Flight] = deque()  # in the ring, oldest first
+        self.waiting: deque[Flight] = deque()  # those not issued yet
+        self.stopped = False
+        self.next_slot = 0
+        self.taken = 0  # number of the chunk to come
+
+    def flow(self, chunks: Iterator[Chunk]) -> Iterator[Flight]:
+        source: Iterator[Chunk] | None = chunks
+        try:
+            while True:
+                self.issue()
+                if self.flights and self.is_over(self.flights[0]):
+                    flight = self.flights[0]
+                    self.check(flight)
+                    self.retire(flight)
+                    self.flights.popleft()
+                    yield flight
+                elif source is not None and len(self.flights) < self.ring.ahead:
+                    source = self.take(source)
+                elif self.flights:
+                    self.wait()
+                else:
+                    return
+        finally:
+            self.stopped = True
+            self.drain()
+
+    def take(self, source: Iterator[Chunk]) -> Iterator[Chunk] | None:
+        """Let the next chunk into the ring; None when there are no more."""
+        slot = self.ring.slots[self.next_slot]
+        try:
+            chunk = next(source, None)
+        except Exception as problem:
+            problem.add_note(f"gapless: the input gave this in place of chunk {self.taken}")
+            self.flights.append(Flight(Chunk(-1, 0, 0, ()), slot, self.device.now_ns(), ready=True, error=problem))
+            return None
+        if chunk is None:
+            return None
+        self.next_slot = (self.next_slot + 1) % len(self.ring.slots)
+        self.taken = chunk.index + 1
+        flight = Flight(chunk, slot, self.device.now_ns())
+        self.flights.append(flight)
+        self.waiting.append(flight)
+        try:
+            self.begin(flight)
+        except Exception as problem:
+            flight.error, flight.ready = problem, True
+        return None if flight.error is not None else source
+
+    def begin(self, flight: Flight) -> None:
+        """Find the memory for the input, and have staged what the device cannot copy from where it is."""
+        chunk, slot = flight.chunk, flight.slot
+        shapes = [shape_of(source) for source in chunk.inputs]
+        offsets, size = layout(shapes)
+        arrays = slot.inputs(shapes, offsets, size)
+        pairs: list[tuple[HostArray, Source]] = []
+        for source, array, (shape, dtype), offset in zip(chunk.inputs, arrays, shapes, offsets, strict=True):
+            bytes_in = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+            flight.bytes_in += bytes_in
+            if not bytes_in:
+                continue
+            if isinstance(source, np.ndarray) and source.flags.c_contiguous and self.device.is_pinned(source):
+                flight.sends.append((array, source))
+            else:
+                stage = as_array(slot.pinned_in(size), offset, shape, dtype)
+                pairs.append((stage, source))
+                flight.sends.append((array, stage))
+        if len(pairs) == len(arrays) > 1:  # all staged side by side: one copy takes them
+            (together,) = slot.inputs([((size,), np.dtype(np.uint8))], [0], size)
+            flight.sends = [(together, slot.pinned_in(size)[:size])]
+        flight.inputs = tuple(arrays)
+        if self.sink.hands_over:
+            flight.spare = self.ring.spare()
+        if pairs and self.crew is not None:
+            self.crew.submit(slot.index, flight, Copies(pairs))
+            return
+        start = self.device.now_ns()
+        for target, source in pairs:
+            copy(target, source)
+        if pairs:
+            flight.staged = (start, self.device.now_ns())
+        flight.ready = True
+
+    def issue(self) -> None:
+        """Give the commands of all chunks whose turn it is and whose input is there."""
+        while self.waiting and self.waiting[0].ready:
+            flight = self.waiting.popleft()
+            flight.issued, flight.is_issued = self.device.now_ns(), True
+            if flight.error is None:
+                self.give_commands(flight)
+            if isinstance(flight.error, KeyboardInterrupt | SystemExit | GeneratorExit):
+                raise flight.error
+            if self.crew is not None and flight.error is None:
+                self.crew.submit(flight.slot.index, flight, Copies(flight.returns, after=flight.slot.done))
+
+    def give_commands(self, flight: Flight) -> None:
+        slot, stream = flight.slot, flight.slot.stream
+
+        def copy_in() -> None:
+            for array, source in flight.sends:
+                stream.h2d(array, source)
+
+        def compute() -> None:
+            job = Job(flight.inputs, flight.chunk.first, flight.chunk.rows, slot.memory_out)
+            flight.outputs = self.launch(stream, job)
+
+        def copy_out() -> None:
+            self.copy_out(flight)
+
+        for kind, step, event, size in (
+            (OpKind.H2D, copy_in, slot.copied, flight.bytes_in),
+            (OpKind.KERNEL, compute, slot.computed, 0),
+            (OpKind.D2H, copy_out, slot.done, 0),
+        ):
+            stream.submit(kind, lambda step=step: self.guarded(flight, step), event, size)
+
+    def guarded(self, flight: Flight, step: Any) -> None:
+        """Run one step of a chunk; what goes wrong is kept for the chunk's turn. After that, or a stop, do nothing."""
+        if self.stopped or flight.error is not None:
+            return
+        try:
+            step()
+        except BaseException as problem:
+            flight.error = problem
+
+    def copy_out(self, flight: Flight) -> None:
+        """Copy results to where they belong if that is pinned, else into the slot's block."""
+        stream, slot = flight.slot.stream, flight.slot
+        results: list[HostArray | None] = []
+        by_block: list[tuple[int, Any, HostArray | None]] = []
+        for number, array in enumerate(flight.outputs):
+            shape, dtype = tuple(array.shape), np.dtype(array.dtype)
+            target = self.sink.target(flight.chunk, number, shape, dtype)
+            results.append(target)
+            flight.bytes_out += int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+            if target is not None and target.flags.c_contiguous and self.device.is_pinned(target):
+                if target.size:
+                    stream.d2h(target, array)
+            else:
+                by_block.append((number, array, target))
+        offsets, size = layout([(tuple(array.shape), np.dtype(array.dtype)) for _, array, _ in by_block])
+        for (number, array, target), offset in zip(by_block, offsets, strict=True):
+            view = as_array(slot.pinned_out(size), offset, tuple(array.shape), np.dtype(array.dtype))
+            if view.size:
+                stream.d2h(view, array)
+            if target is None and flight.spare is not None:
+                target = view
+            else:
+                target = np.empty(view.shape, view.dtype) if target is None else target
+                flight.returns.append((target, view))
+            results[number] = target
+        flight.results = tuple(result for result in results if result is not None)
+        if all(target is not None for _, _, target in by_block):
+            flight.spare = None  # nothing lies in the block that the user would get
+
+    def is_over(self, flight: Flight) -> bool:
+        """Tell whether a chunk's results are back, without waiting."""
+        if flight.error is not None and not flight.is_issued:
+            return flight.ready
+        if not flight.is_issued:
+            return False
+        if self.crew is not None and flight.error is None:
+            return flight.back
+        return flight.slot.done.done()
+
+    def wait(self) -> None:
+        """Wait until something has happened that may let the oldest chunk go on."""
+        if self.crew is not None and self.flights[0].error is None:
+            self.hear(self.crew.next())
+            return
+        try:
+            self.flights[0].slot.done.wait()
+        except Exception as problem:
+            self.flights[0].error = self.flights[0].error or problem
+
+    def hear(self, copied: Copied) -> None:
+        """Take in what a lane of the crew has done."""
+        flight: Flight = copied.token
+        if copied.error is not None and flight.error is None:
+            flight.error = copied.error
+        if flight.is_issued:
+            flight.back = True
+            flight.unstaged = (copied.start, copied.end) if flight.returns else None
+        else:
+            flight.ready = True
+            flight.staged = (copied.start, copied.end)
+
+    def check(self, flight: Flight) -> None:
+        """Raise what went wrong in a chunk, with the chunk's number."""
+        if flight.error is None and self.crew is None:
+            try:
+                flight.slot.done.wait()  # it is over; a device tells here what went wrong
+            except Exception as problem:
+                flight.error = problem
+        problem = flight.error
+        if problem is None:
+            return
+        self.stopped = True
+        if flight.chunk.index >= 0 and out_of_memory(problem):
+            unfinished = [other.chunk for other in self.flights if other.chunk.index >= 0]
+            self.drain()
+            raise RingMemoryError(problem, unfinished) from problem
+        if flight.chunk.index >= 0:
+            problem.add_note(f"gapless: this happened in {flight.chunk.where()}")
+        raise problem
+
+    def retire(self, flight: Flight) -> None:
+        """Free the slot, and note when the chunk passed what."""
+        slot = flight.slot
+        if self.crew is None and flight.returns:
+            start = self.device.now_ns()
+            for target, source in flight.returns:
+                copy(target, source)
+            flight.unstaged = (start, self.device.now_ns())
+        if flight.spare is not None:
+            slot.block = flight.spare
+        flight.spare, flight.outputs, flight.inputs = None, (), ()
+        flight.sends.clear()
+        self.log.append(Passage(
+            index=flight.chunk.index, slot=slot.index, rows=flight.chunk.rows, bytes_in=flight.bytes_in,
+            bytes_out=flight.bytes_out, begun=flight.begun, staged=flight.staged, issued=flight.issued,
+            copied=slot.copied.time_ns(), computed=slot.computed.time_ns(), done=slot.done.time_ns(),
+            unstaged=flight.unstaged, retired=self.device.now_ns(),
+        ))  # fmt: skip
+
+    def drain(self) -> None:
+        """Wait until nothing is in flight any more; buffers and the user's memory are free then."""
+        crew, self.crew = self.crew, None
+        try:
+            for flight in self.flights:
+                if flight.is_issued:
+                    _settle(flight.slot.done)
+        finally:
+            if crew is not None:
+                crew.close()
+            self.flights.clear()
+            self.waiting.clear()
+
+
+def _settle(event: Event) -> None:
+    """Wait for an event, whatever it says; a second Ctrl-C does not leave work behind."""
+    while True:
+        try:
+            event.wait()
+        except KeyboardInterrupt:
+            continue
+        except Exception:  # the first error has been kept; what a broken device says after it adds nothing
+            return
+        return
+
+
+def _holders(blocks: list[HostArray], index: int) -> int:
+    """Count who refers to a block."""
+    return sys.getrefcount(blocks[index])
+
+
+_UNHELD = _holders([np.empty(1, np.uint8)], 0)
+_COUNTS_HOLDERS = getattr(sys, "_is_gil_enabled", lambda: True)()  # without the lock, counts are not exact
