@@ -1,7 +1,7 @@
 """The timeline formats that gapless reads.
 
-Each is one module with ``EXPECTED`` (what it reads, in words), ``recognise(head)`` (may a file that starts so be one?) and
-``read(path, progress)``, and one entry in ``SOURCES``.
+Each is one module with ``EXPECTED`` (what it reads, in words), ``recognise(head)`` (may a file that starts so be one?)
+and ``read(path, progress)``, and one entry in ``SOURCES``.
 """
 
 from __future__ import annotations

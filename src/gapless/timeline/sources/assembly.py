@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -105,8 +106,10 @@ def on_several(ids: Int64, places: NDArray[Any]) -> Mask:
 
 def overlaps(stream: NDArray[Any], start: Int64, end: Int64) -> int:
     """Count the rows, in order of start, that start before an earlier row of their stream has ended."""
-    count = 0
-    for number in np.unique(stream):
-        rows = slice(None) if stream[0] == number and (stream == number).all() else stream == number
-        count += int((start[rows][1:] < np.maximum.accumulate(end[rows])[:-1]).sum())
-    return count
+    order = np.argsort(stream, kind="stable")
+    start, end = start[order], end[order]
+    bounds = np.append(np.flatnonzero(new_groups(stream[order])), len(stream)).tolist()
+    return sum(
+        int((start[first + 1 : last] < np.maximum.accumulate(end[first:last])[:-1]).sum())
+        for first, last in pairwise(bounds)
+    )

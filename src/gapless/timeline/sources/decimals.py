@@ -129,10 +129,12 @@ def _exact(text: bytes) -> int:
     if not 0 < len(text) <= _LONGEST or b"_" in text:
         return UNREADABLE
     try:
-        value = _EXACT.create_decimal(text.decode("ascii", "replace"))
+        value = Decimal(text.decode("ascii", "replace"))
     except InvalidOperation:
         return UNREADABLE
     if not value.is_finite() or value.adjusted() > 18:
         return UNREADABLE
-    ns = int(_EXACT.to_integral_value(_EXACT.scaleb(value, Decimal(3))))
+    if value.adjusted() < -9:
+        return 0
+    ns = int(_EXACT.to_integral_value(_EXACT.scaleb(value, 3)))
     return ns if abs(ns) < LIMIT else UNREADABLE

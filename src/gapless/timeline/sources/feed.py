@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import Empty, Full, Queue
@@ -17,6 +18,7 @@ Progress = Callable[[int, int], None]  # bytes of the file read so far, bytes of
 
 PIECE = 4 << 20  # bytes given out at a time; smaller ones make the two threads wait for each other
 _READ = 256 << 10
+_STEP = 64  # bytes unpacked at a time near damage
 _AHEAD = 3  # pieces unpacked ahead of the reader
 _THREAD_FROM = 1 << 20  # a smaller file is unpacked before a thread has started
 _GZIP = b"\x1f\x8b"
@@ -82,35 +84,58 @@ def pieces(path: Path, progress: Progress | None, losses: Losses) -> Iterator[by
 
 
 def _unpack(file: BinaryIO, piece: int, advance: Callable[[int], None], losses: Losses) -> Iterator[bytes]:
-    """Unpack one gzip member after the other."""
-    member = isal_zlib.decompressobj(wbits=31)
-    packed = b""
-    while True:
-        if member.eof:
-            packed = member.unused_data or file.read(_READ)
-            if not packed.strip(b"\0"):
-                if packed:
-                    advance(len(packed))
-                    continue
-                return
-            if not packed.startswith(_GZIP):
-                losses.add("Left out the bytes behind the end of the gzip data: they are not gzip.")
-                return
-            member = isal_zlib.decompressobj(wbits=31)
-        else:
-            packed = member.unconsumed_tail or file.read(_READ)
-            if not packed:
+    """Unpack one gzip member after the other; zero bytes behind a member are padding."""
+    packed = file.read(_READ)
+    while packed:
+        if len(packed) < len(_GZIP):
+            packed += file.read(_READ)
+        if not packed.startswith(_GZIP):
+            losses.add("Left out the bytes behind the end of the gzip data: they are not gzip.")
+            return
+        start, given = file.tell() - len(packed), 0
+        member = isal_zlib.decompressobj(wbits=31)
+        while not member.eof:
+            if not packed and not (packed := file.read(_READ)):
                 losses.add("The gzip data is cut short: used what comes before the cut.")
                 return
-        before = len(packed)
+            try:
+                out = member.decompress(packed, piece)
+            except isal_zlib.error:  # pyright: ignore[reportGeneralTypeIssues]
+                losses.add("The gzip data is damaged: used what comes before the damage.")
+                yield from _salvage(file, start, given)
+                return
+            rest = member.unused_data if member.eof else member.unconsumed_tail
+            advance(len(packed) - len(rest))
+            packed = rest
+            given += len(out)
+            if out:
+                yield out
+        while not (padded := packed.lstrip(b"\0")):
+            advance(len(packed))
+            if not (packed := file.read(_READ)):
+                return
+        advance(len(packed) - len(padded))
+        packed = padded
+
+
+def _salvage(file: BinaryIO, start: int, given: int) -> Iterator[bytes]:
+    """Unpack a damaged member once more, in the smallest steps, for what lies between ``given`` and the damage."""
+    file.seek(start)
+    member = zlib.decompressobj(wbits=31)
+    while packed := file.read(_READ):
+        out: list[bytes] = []
         try:
-            out = member.decompress(packed, piece)
-        except isal_zlib.error as problem:  # pyright: ignore[reportGeneralTypeIssues]
-            losses.add(f"The gzip data is damaged ({problem}): used what comes before the damage.")
+            for at in range(0, len(packed), _STEP):
+                out.append(member.decompress(packed[at : at + _STEP]))
+        except zlib.error:
+            packed = b""
+        text = b"".join(out)
+        skipped = min(given, len(text))
+        given -= skipped
+        if len(text) > skipped:
+            yield text[skipped:]
+        if not packed:
             return
-        advance(before - len(member.unconsumed_tail) - len(member.unused_data))
-        if out:
-            yield out
 
 
 def _in_thread(

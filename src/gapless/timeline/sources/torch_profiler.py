@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from gapless.timeline.sources import kineto_args as args
-from gapless.timeline.sources.chrome import BLOCK, Category, Complete, Event, Events, Metadata
+from gapless.timeline.sources.chrome import Category, Complete, Event, Metadata
+from gapless.timeline.sources.chrome_file import BLOCK, Events
 from gapless.timeline.sources.columns import TRIPLE, Columns, Growing, Numbering, take
-from gapless.timeline.sources.decimals import UNREADABLE, Microseconds
+from gapless.timeline.sources.decimals import LIMIT, UNREADABLE, Microseconds
 from gapless.timeline.sources.feed import Progress, pieces
 from gapless.timeline.sources.kineto_tables import KinetoRows, timeline
 from gapless.timeline.sources.losses import Losses
@@ -54,7 +55,8 @@ _NEGATIVE = "Took the length of {events} as zero: it is negative."
 
 def recognise(head: bytes) -> bool:
     """Tell whether a file that starts so may be a trace: JSON, an object or a list."""
-    return head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    return text[:1] in (b"{", b"[") and text[1:2] != b"\0"
 
 
 def read(path: Path, progress: Progress | None = None, *, block: int = BLOCK) -> Timeline:
@@ -93,8 +95,8 @@ class _Timed:
     def columns(self, losses: Losses) -> Columns:
         """Give all columns, with ``start`` and ``end`` in ns; rows without a start are left out."""
         start, length = self._start.column(), self._length.column()
-        timed = start != UNREADABLE
-        unknown = length == UNREADABLE
+        timed = start > -(LIMIT >> 1)  # so that the whole run, and each end, fits into an int64
+        unknown = (length == UNREADABLE) | (length >= LIMIT >> 1)
         negative = (length < 0) & ~unknown
         length[unknown | negative] = 0
         losses.add(_NO_TIME, int((~timed).sum()))

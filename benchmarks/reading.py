@@ -1,0 +1,128 @@
+"""How fast is a large trace read and explained, and in how much memory?
+
+    python benchmarks/reading.py [TRACE.json.gz] [--runs N]
+
+The floor is what no reader can do without: gunzip with isal, and one msgspec decode of the whole text into events with
+``ph``, ``cat``, ``name``, ``pid``, ``tid`` typed and ``ts``, ``dur``, ``args`` left raw. Every run is a process of its
+own; runs of different kinds take turns, and medians are printed. With ``GAPLESS_HTA_PYTHON`` naming a Python that has
+HolisticTraceAnalysis installed, its load of the same file stands beside.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+SHARED = Path(__file__).resolve().parents[2] / "shared" / "groundtruth"
+LARGE = SHARED / "large" / "launch-bound-60k-steps.json.gz"
+SMALL = SHARED / "loop" / "balanced16M.trap4.json.gz"
+
+FLOOR = """
+import gc, sys, time
+import msgspec
+from isal import igzip
+
+class Event(msgspec.Struct, gc=False):
+    ph: str = ""
+    cat: str = ""
+    name: str = ""
+    pid: int | str = 0
+    tid: int | str = 0
+    ts: msgspec.Raw = msgspec.Raw()
+    dur: msgspec.Raw = msgspec.Raw()
+    args: msgspec.Raw = msgspec.Raw()
+
+class Trace(msgspec.Struct, gc=False):
+    traceEvents: list[Event]
+
+gc.disable()
+start = time.perf_counter()
+with open(sys.argv[1], "rb") as file:
+    packed = file.read()
+trace = msgspec.json.decode(igzip.decompress(packed), type=Trace)
+print(time.perf_counter() - start)
+"""
+
+LOAD = """
+import sys, time
+from gapless.timeline.sources import load
+
+start = time.perf_counter()
+timeline = load(sys.argv[1])
+print(time.perf_counter() - start)
+"""
+
+HTA = """
+import shutil, sys, tempfile, time
+from hta.trace_analysis import TraceAnalysis
+
+with tempfile.TemporaryDirectory() as folder:
+    shutil.copy(sys.argv[1], folder + "/rank0.json.gz")
+    start = time.perf_counter()
+    TraceAnalysis(trace_files={0: folder + "/rank0.json.gz"}, trace_dir=folder)
+    print(time.perf_counter() - start)
+"""
+
+
+@dataclass
+class Run:
+    """One process: seconds from its start to its end, what it printed, and the most memory it held."""
+
+    seconds: float
+    output: str
+    peak_mb: float
+
+
+def run(*command: str) -> Run:
+    start = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    output, errors = (stream.read().decode() for stream in (process.stdout, process.stderr) if stream)
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - start
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        sys.exit(f"{' '.join(command[:3])} ... failed:\n{errors}")
+    return Run(seconds, output, usage.ru_maxrss / 1024)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Time the reading of a large trace.")
+    parser.add_argument("trace", nargs="?", default=str(LARGE), help=f"default: {LARGE}")
+    parser.add_argument("--runs", type=int, default=5, help="runs of each kind (default: 5)")
+    chosen = parser.parse_args()
+    python = sys.executable
+    gapless = str(Path(python).with_name("gapless"))
+    kinds: dict[str, tuple[str, ...]] = {
+        "floor": (python, "-c", FLOOR, chosen.trace),
+        "load()": (python, "-c", LOAD, chosen.trace),
+        "gapless explain": (gapless, "explain", chosen.trace),
+        "gapless explain, small file": (gapless, "explain", str(SMALL)),
+        "gapless --help": (gapless, "--help"),
+    }
+    if hta := os.environ.get("GAPLESS_HTA_PYTHON"):
+        kinds["HTA load"] = (hta, "-c", HTA, chosen.trace)
+    runs: dict[str, list[Run]] = {kind: [] for kind in kinds}
+    for turn in range(chosen.runs):
+        for kind, command in kinds.items():
+            if kind != "HTA load" or not turn:
+                runs[kind].append(run(*command))
+
+    def seconds(kind: str) -> float:
+        inside = kind in ("floor", "load()", "HTA load")  # timed from inside, without the start of Python
+        return statistics.median(float(r.output.split()[-1]) if inside else r.seconds for r in runs[kind])
+
+    print(f"{chosen.trace}: {Path(chosen.trace).stat().st_size / 1e6:.1f} MB, medians of {chosen.runs} runs")
+    for kind in kinds:
+        peak = max(r.peak_mb for r in runs[kind])
+        ratio = f"{seconds(kind) / seconds('floor'):6.2f} x floor" if "small" not in kind and "help" not in kind else ""
+        print(f"{kind:28} {seconds(kind):7.3f} s {peak:7.0f} MB {ratio}")
+
+
+if __name__ == "__main__":
+    main()
