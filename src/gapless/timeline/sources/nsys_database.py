@@ -30,8 +30,12 @@ _BATCH = 512  # rows turned into arrays in one go: what a core's cache holds
 _IDS = 20_000  # strings looked up in one go
 _LONGEST = 64 << 10  # characters kept of a string
 _LARGEST = 1 << 20  # bytes of one value, beyond which SQLite gives up
-_SMALL = 1 << 20  # rows read of a table that describes devices, streams and the like
+_SMALL = 1 << 16  # rows read of a table that describes devices, streams and the like
+_SHORT = 1000  # characters kept of a text in it
+_SPARE = 1 << 16  # rows, and bytes of text, that a table may have beyond what the file's size explains
 _STEP = 100_000  # instructions of SQLite's machine between two looks at the clock
+
+_PROBLEMS = (sqlite3.Error, UnicodeDecodeError)  # the second where SQLite's message quotes a damaged name
 
 # Columns kept in 64 bits. All others are small numbers; one that does not fit 32 bits is taken as unknown.
 _TIMES = frozenset({"start", "end", "timestamp"})
@@ -61,12 +65,14 @@ class Database:
         self._connection.set_progress_handler(self._stop, _STEP)
         try:
             self._connection.execute("PRAGMA trusted_schema = OFF")
-            found = self._connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
-            self._tables = {name.lower(): name for name in (text_of(cell) for (cell,) in found.fetchmany(_SMALL))}
-        except sqlite3.Error as problem:
+            query = "SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view')"
+            found = [(text_of(name), text_of(kind)) for name, kind in self._connection.execute(query).fetchmany(_SMALL)]
+            self._tables = {name.lower(): name for name, _ in found}
+            self._views = {name.lower() for name, kind in found if kind == "view"}
+        except _PROBLEMS as problem:
             self._connection.close()
             raise GaplessError(
-                f"{source} is a damaged SQLite database ({problem}). Export the report again: "
+                f"{source} is a damaged SQLite database ({_said(problem)}). Export the report again: "
                 "nsys export --type sqlite REPORT.nsys-rep"
             ) from None
         self._columns = {name: self._columns_of(name) for name in self._tables}
@@ -102,18 +108,18 @@ class Database:
     def expect(self, tables: Iterable[str]) -> None:
         """Count, for the progress, the rows that are going to be read."""
         for table in tables:
-            if self.has(table):
+            if self.has(table) and table.lower() not in self._views:
                 try:
                     found = self._connection.execute(f"SELECT max(rowid) FROM {self._quoted(table)}").fetchone()
                     self._expected += min(max(whole(found[0]), 0), self._size)
-                except sqlite3.Error:  # a view has no row ids
+                except _PROBLEMS:  # a table without row ids, or a damaged one
                     continue
 
     def read(self, table: str, required: str, optional: str = "", texts: Numbering | None = None) -> Columns:
         """Read columns of whole numbers, named in ``required`` and ``optional`` and parted by spaces.
 
-        What is not told is ``NONE``, or ``NO_TIME``. With ``texts``, the column ``text`` is there too, as numbers of its
-        cells, each bytes or None. A table that is not there is empty. Raises ``GaplessError`` for a required column
+        What is not told is ``NONE``, or ``NO_TIME``. With ``texts``, the column ``text`` is there too, as numbers of
+        its cells, each bytes or None. A table that is not there is empty. Raises ``GaplessError`` for a required column
         that is not there, unless the table is empty.
         """
         wanted = [*required.split(), *optional.split()]
@@ -153,32 +159,35 @@ class Database:
         present = self._columns.get(table.lower(), frozenset())
         if not any(name.lower() in present for name in columns):
             return
-        chosen = ", ".join(_quote(name) if name.lower() in present else "NULL" for name in columns)
+        chosen = ", ".join(_shortened(_quote(name)) if name.lower() in present else "NULL" for name in columns)
         left = _SMALL
         try:
             cursor = self._connection.execute(f"SELECT {chosen} FROM {self._quoted(table)}")
             while (found := cursor.fetchmany(_BATCH)) and left > 0:
                 left -= len(found)
                 yield from found
-        except sqlite3.Error as problem:
+        except _PROBLEMS as problem:
             self._damaged(table, problem)
 
     def strings(self, ids: Int64) -> dict[int, str]:
         """Give the texts that ``StringIds`` has for these ids; an id without text is left out."""
         found: dict[int, str] = {}
+        size = 0
         if {"id", "value"} <= self._columns.get("stringids", frozenset()):
             for first in range(0, len(ids), _IDS):
                 asked = json.dumps(ids[first : first + _IDS].tolist())
                 # One pass over the ids asked for where StringIds is indexed by id, else one over StringIds.
                 query = (
-                    f"SELECT id, substr(value, 1, {_LONGEST}) FROM {self._quoted('StringIds')} "
-                    "WHERE id IN (SELECT value FROM json_each(?))"
+                    f"SELECT id, substr(CAST(value AS BLOB), 1, {_LONGEST}) FROM {self._quoted('StringIds')} "
+                    "WHERE value IS NOT NULL AND id IN (SELECT value FROM json_each(?))"
                 )
                 try:
                     for id_, value in self._connection.execute(query, (asked,)):
-                        if value is not None:
-                            found[whole(id_)] = text_of(value)
-                except sqlite3.Error as problem:
+                        found[whole(id_)] = text_of(value)
+                        size += len(found[whole(id_)])
+                        if size > self._size + _SPARE:
+                            raise GaplessError(f"{self.source}: StringIds gives more than the file can hold.")
+                except _PROBLEMS as problem:
                     self._damaged("StringIds", problem)
         return found
 
@@ -199,7 +208,7 @@ class Database:
     def _columns_of(self, table: str) -> frozenset[str]:
         try:
             found = self._connection.execute(f"PRAGMA table_xinfo({self._quoted(table)})").fetchmany(_SMALL)
-        except sqlite3.Error as problem:  # such as a view on a table that is not there
+        except _PROBLEMS as problem:  # such as a view on a table that is not there
             self._damaged(self._tables[table], problem)
             return frozenset()
         return frozenset(text_of(row[1]).lower() for row in found)
@@ -212,26 +221,28 @@ class Database:
             return True
         try:
             return self._connection.execute(f"SELECT 1 FROM {self._quoted(table)} LIMIT 1").fetchone() is None
-        except sqlite3.Error as problem:
+        except _PROBLEMS as problem:
             self._damaged(table, problem)
             return True
 
-    def _batches(self, table: str, columns: Sequence[str], *, text: bool) -> Iterator[list[tuple[Any, ...]]]:
-        chosen = [f"ifnull({_quote(name)}, {_none(name)})" for name in columns]
+    def _batches(self, table: str, names: Sequence[str], *, text: bool) -> Iterator[list[tuple[Any, ...]]]:
+        chosen = [f"ifnull({_quote(name)}, {_none(name)})" for name in names]
         if text:
-            chosen.append(f"substr(text, 1, {_LONGEST})")
+            chosen.append(f"substr(CAST(text AS BLOB), 1, {_LONGEST})")
         if not chosen:
             return
-        count = 0
+        count = size = 0
         try:
             cursor = self._connection.execute(f"SELECT {', '.join(chosen)} FROM {self._quoted(table)}")
             while rows := cursor.fetchmany(_BATCH):
                 count += len(rows)
-                if count > max(self._size, _SMALL):  # a view can give rows without end
-                    raise GaplessError(f"{self.source}: {table} has more rows than the file has bytes.")
-                yield list(zip(*rows, strict=True))
+                columns = list(zip(*rows, strict=True))
+                size += sum(len(cell) for cell in columns[-1] if cell) if text else 0
+                if max(count, size) > self._size + _SPARE:  # a view can give rows without end
+                    raise GaplessError(f"{self.source}: {table} gives more than the file can hold.")
+                yield columns
                 self._advance(len(rows))
-        except sqlite3.Error as problem:
+        except _PROBLEMS as problem:
             self._damaged(table, problem)
 
     def _numbers(self, table: str, name: str, cells: Sequence[Any]) -> NDArray[Any]:
@@ -254,13 +265,14 @@ class Database:
     def _stop(self) -> bool:
         """Stop a query that works out of all proportion to the file: only a view or an index made to can."""
         self._steps += 1
-        return self._steps * _STEP > 200_000_000 + 100 * self._size
+        return self._steps * _STEP > 20_000_000 + 100 * self._size
 
-    def _damaged(self, table: str, problem: sqlite3.Error) -> None:
-        if "interrupted" in str(problem):
+    def _damaged(self, table: str, problem: Exception) -> None:
+        said = _said(problem)
+        if "interrupted" in said:
             raise GaplessError(f"{self.source}: reading {table} takes far longer than its size explains.") from None
-        self._damage = self._damage or f"{table}: {problem}"
-        self._losses.add(f"{table} is damaged ({problem}): used what could be read of it.")
+        self._damage = self._damage or f"{table}: {said}"
+        self._losses.add(f"{table} is damaged ({said}): used what could be read of it.")
 
 
 def whole(value: Any, none: int = NONE) -> int:
@@ -277,6 +289,15 @@ def text_of(value: Any) -> str:
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     return "" if value is None else str(value)
+
+
+def _said(problem: Exception) -> str:
+    """Give SQLite's words for a problem in one line; damaged names in them may be no text."""
+    return " ".join(str(problem).split())[:200] if isinstance(problem, sqlite3.Error) else "names in it are no text"
+
+
+def _shortened(column: str) -> str:
+    return f"iif(typeof({column}) IN ('text', 'blob'), substr(CAST({column} AS BLOB), 1, {_SHORT}), {column})"
 
 
 def _dtype(name: str) -> type[np.integer[Any]]:
