@@ -67,9 +67,12 @@ class DeviceState:
         self.sms = Sms(plan.capacity, machine.resident_grids, exclusive=exclusive, split=split)
         drains = machine.copy_arbitration == "drain_channel"
         self.copies: dict[int, CopyEngine] = {
-            Place.H2D: CopyEngine(1 if machine.shared_copy_engine else machine.h2d_engines, drains=drains),
-            Place.D2H: CopyEngine(machine.d2h_engines, drains=drains),
-            Place.PEER: CopyEngine(machine.peer_engines, drains=drains),
+            place: CopyEngine(engines, drains=drains, turnaround=round(machine.turnaround.get(word, 0) * 1000))
+            for place, word, engines in (
+                (Place.H2D, "h2d", 1 if machine.shared_copy_engine else machine.h2d_engines),
+                (Place.D2H, "d2h", machine.d2h_engines),
+                (Place.PEER, "peer", machine.peer_engines),
+            )
         }
         others: dict[int, Server] = {Place.SM: self.sms, Place.WORKER: workers, Place.GRAPH: GraphRunner()}
         at_once = NoWaiting()

@@ -218,7 +218,7 @@ class Sms:
         time = sim.time_of_blocks(op)
         end = now + time
         if plan.tails[grid] and all_placed:  # the last blocks end one by one: room before the end
-            heappush(sim.events, (end - min(round(sim.work[op] * sim.tail), time), ROOM, op, blocks))
+            heappush(sim.events, (end - min(round(sim.work[op] * plan.tails[grid]), time), ROOM, op, blocks))
             heappush(sim.events, (end, ROUND_END, op, -blocks))
         else:
             heappush(sim.events, (end, ROUND_END, op, blocks))

@@ -35,6 +35,9 @@ Beyond the knobs a file may hold what was measured; all of it is empty in ``teac
     waited for it, by the engines of both (``sm``, ``inline``, ``h2d``, ``d2h``, ``peer``, ``host``) and by how many
     other operations run on the device at that moment. Back-to-back copies of one direction need none: the curves
     hold it.
+``turnaround``
+    ``{"h2d": ns, "d2h": ns, "peer": ns}``: from the end of a copy to the start of the next on the same engine, where
+    the curves do not hold it (durations read from a timeline).
 ``issue_latency``
     ``{"sm": ns, ...}``: from the end of a call's cost to the earliest start of its operation on that engine.
 ``graph_node_cost``
@@ -69,6 +72,7 @@ from .units import format_size, format_time, parse_fraction, parse_size, parse_t
 
 Curve = tuple[tuple[float, ...], ...]
 
+COPY_WORDS = ("h2d", "d2h", "peer")
 ENGINE_WORDS = ("sm", "inline", "h2d", "d2h", "peer", "host")
 PROFILES = ("teaching", "one-copy-engine", "fermi", "h200")
 
@@ -270,6 +274,7 @@ class Machine:
     call_costs: Mapping[str, float | Curve] = _table(curves=True, keys=_CALLS)
     late_costs: Mapping[str, float | Curve] = _table(curves=True, keys=_CALLS)
     hops: Mapping[str, tuple[float, ...]] = _table(keys=_HOPS)
+    turnaround: Mapping[str, float] = _table(keys=COPY_WORDS)
     issue_latency: Mapping[str, float] = _table(keys=ENGINE_WORDS)
     graph_node_cost: float = field(default=0.0, metadata={"number": True})
 

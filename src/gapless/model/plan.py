@@ -97,7 +97,7 @@ class Plan:
     units: list[int]  # of each grid: units of the SM pool a block needs
     blocks: list[int]  # of each grid
     rounds: list[int]  # of each grid: a kernel's time is that of so many rounds of blocks
-    tails: list[bool]  # of each grid: gives its SMs back early (kernel_tail)
+    tails: list[float]  # of each grid: last part of a kernel's time in which its SMs fall free (kernel_tail)
     triggers: dict[int, int]  # of some grids: after so long a block lets the dependent kernel start (R6.14)
     capacity: int  # units of the SM pool of a device
 
@@ -150,7 +150,7 @@ class _Planner:
             units=units,
             blocks=blocks,
             rounds=rounds,
-            tails=[bool(machine.kernel_tail) and grid.block is None for grid in self.program.grids],
+            tails=self._tails(),
             triggers={i: grid.trigger for i, grid in enumerate(self.program.grids) if grid.trigger >= 0},
             capacity=capacity,
         )
@@ -247,6 +247,14 @@ class _Planner:
             rounds.append(times)
             blocks.append(grid.blocks if grid.block is not None or grid.blocks <= at_once else at_once * times)
         return capacity, units, blocks, rounds
+
+    def _tails(self) -> list[float]:
+        """Only the last wave of blocks ends one by one, so a kernel of many waves has a short tail (R6.11, M)."""
+        tail = float(self.machine.kernel_tail)
+        waves = [-(-grid.blocks // int(1 / _share(grid, self.machine))) for grid in self.program.grids]
+        return [
+            tail / wave if grid.block is None else 0.0 for grid, wave in zip(self.program.grids, waves, strict=True)
+        ]
 
     # ------------------------------------------------------------------------------------------------- the host's side
 

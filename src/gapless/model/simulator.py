@@ -17,7 +17,7 @@ from heapq import heappop, heappush
 import numpy as np
 
 from .devices import DeviceState, StreamState, hop_table, latencies, make_devices
-from .engines import COPY_END, OP_END, READY, ROOM, ROUND_END, SLOT, TIMER, TRIGGER, CopyEngine, Sms, Workers
+from .engines import COPY_END, OP_END, READY, ROOM, ROUND_END, SLOT, TIMER, TRIGGER, TURNED, CopyEngine, Sms, Workers
 from .errors import DeadlockError
 from .hosts import Hosts
 from .kinds import Bound, CallKind, OpKind
@@ -55,7 +55,6 @@ class Simulator:
         self.timed = self.hops is not None or any(self.latency)
         self.inlines = bool(machine.inline_idle or machine.inline_pending)
         self.pooled = any(device.pool is not None for device in self.devices)
-        self.tail = float(machine.kernel_tail)
         self._by_row()
         self._by_operation()
         self.hosts = Hosts(self)
@@ -76,7 +75,7 @@ class Simulator:
         n, rows = self.rows, self.program.rows
         self.op_kind: list[int] = rows.op.tolist()
         self.stream_of: list[int] = rows.stream.tolist()
-        self.grid: list[int] = rows.grid.tolist()
+        self.grid: list[int] = np.maximum(rows.grid, 0).tolist()  # R3.10: copies and memsets on the SMs fill the GPU
         self.place, self.work, self.slowed = self.plan.place, self.plan.work, self.plan.slowed
         self.left = [0] * n  # predecessors that are not complete; DONE
         self.follower = [-1] * n  # the next operation of its stream
@@ -126,6 +125,8 @@ class Simulator:
             self.hosts.wake(self.hosts.threads[what])
         elif kind == READY:
             self.enter(what)
+        elif kind == TURNED:
+            self.streams[self.stream_of[what]].device.copies[Place(self.place[what])].turned(self)
         elif kind == OP_END:
             engine = self.stream(what).device.engines[self.place[what]]
             if isinstance(engine, Workers):
@@ -285,7 +286,7 @@ class Simulator:
         device.barrier = barrier
         return barrier
 
-    def new_op(self, source: int, launch: int, place: int, work: int, stream: int, grid: int = -1) -> int:
+    def new_op(self, source: int, launch: int, place: int, work: int, stream: int, grid: int = 0) -> int:
         """Add an operation that has no row of its own."""
         op = self.rows + len(self.source)
         self.source.append(source)
@@ -315,7 +316,7 @@ class Simulator:
         if self.inlines and place == Place.H2D and self.op_kind[op] == OpKind.H2D and op not in self.plan.slots:
             idle = stream.last < 0 or self.left[stream.last] == DONE
             limit = self.machine.inline_idle if idle else self.machine.inline_pending
-            if 0 <= self._sizes[op] <= limit and op not in self.plan.lag:
+            if limit and 0 <= self._sizes[op] <= limit:
                 place = self.place[op] = Place.INLINE
         return place
 
@@ -392,7 +393,7 @@ class Simulator:
         grid, time = self.grid[op], self.work[op]
         rounds = self.plan.rounds[grid]
         if rounds > 1:
-            time = max(time // rounds, 1)
+            time = -(-time // rounds)
         if self.done_at and op < self.rows and self.has_flag(op, Flag.PROGRAMMATIC):
             before = self.saw.get(op, -1)
             if before in self.done_at:  # R6.14: after its prologue it waits until the kernel before is complete
