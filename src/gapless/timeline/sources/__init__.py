@@ -11,17 +11,16 @@ import re
 from pathlib import Path
 
 from gapless.model.errors import GaplessError
-from gapless.timeline.sources import torch_profiler
+from gapless.timeline.sources import nsys, torch_profiler
 from gapless.timeline.sources.feed import Progress, head
 from gapless.timeline.timeline import Timeline
 
-SOURCES = (torch_profiler,)
+SOURCES = (torch_profiler, nsys)
 
 _HEAD = 64 << 10  # bytes by which a format is recognised
 
 # What else people hand in: how it starts, what it is.
 _STRANGERS = (
-    (rb"SQLite format 3\0", "an SQLite database, such as Nsight Systems exports"),
     (rb"PK\x03\x04", "a zip archive (or a file that is one inside, such as .pt and .npz)"),
     (rb"\x80[\x02-\x05]", "a Python pickle"),
     (rb"\x28\xb5\x2f\xfd", "packed with zstd: unpack it first"),
@@ -47,14 +46,16 @@ def load(path: str | os.PathLike[str], *, progress: Progress | None = None) -> T
     """
     file = Path(path)
     start = head(file, _HEAD)
+    if start and file.suffix in nsys.REPORTS:
+        return nsys.read(file, progress)
     for source in SOURCES:
         if source.recognise(start):
             return source.read(file, progress)
     what = next((what for pattern, what in _STRANGERS if re.match(pattern, start)), "no format that gapless knows")
     if not start:
         what = "empty"
-    elif file.suffix in (".nsys-rep", ".qdrep", ".qdstrm"):
-        what = "a report of Nsight Systems"
+    elif file.suffix == ".qdstrm":
+        what = "an unfinished report of Nsight Systems: its QdstrmImporter finishes it"
     elif file.suffix == ".tape":
         what = "a tape: gapless simulate plays it"
     raise GaplessError(f"{path} is {what}. Expected {' or '.join(source.EXPECTED for source in SOURCES)}.")

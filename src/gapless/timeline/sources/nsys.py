@@ -18,7 +18,7 @@ from gapless.timeline.sources.nsys_database import Database
 from gapless.timeline.sources.nsys_tables import timeline
 from gapless.timeline.timeline import Timeline
 
-EXPECTED = "an SQLite export or a report of Nsight Systems (.sqlite, .nsys-rep)"
+EXPECTED = "an export or a report of Nsight Systems (.sqlite, .nsys-rep)"
 REPORTS = (".nsys-rep", ".qdrep")  # what nsys export converts
 
 _SQLITE = b"SQLite format 3\0"
@@ -73,9 +73,10 @@ def _convert(report: Path, export: Path) -> None:
     try:
         done = subprocess.run(arguments, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     except OSError as problem:
-        raise GaplessError(f"{report}: {nsys} cannot be run: {problem.strerror or problem}.") from None
-    if done.returncode or not export.is_file():
-        said = (done.stderr.strip() or done.stdout.strip()).decode("utf-8", "replace").splitlines()
         raise GaplessError(
-            f"{report}: nsys could not export it: {said[-1][:300] if said else f'exit status {done.returncode}'}"
-        )
+            f"{report} is a report of Nsight Systems, but {nsys} cannot be run: {problem.strerror or problem}."
+        ) from None
+    if done.returncode or not export.is_file():
+        lines = (done.stderr.strip() or done.stdout.strip()).decode("utf-8", "replace").splitlines()
+        said = lines[-1][:300] if lines else f"exit status {done.returncode}"
+        raise GaplessError(f"{report} is a report of Nsight Systems, but nsys could not export it: {said}")

@@ -72,7 +72,7 @@ class Database:
         except _PROBLEMS as problem:
             self._connection.close()
             raise GaplessError(
-                f"{source} is a damaged SQLite database ({_said(problem)}). Export the report again: "
+                f"{source} is an SQLite database, but a damaged one ({_said(problem)}). Export the report again: "
                 "nsys export --type sqlite REPORT.nsys-rep"
             ) from None
         self._columns = {name: self._columns_of(name) for name in self._tables}

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from gapless.model.errors import GaplessError
-from gapless.timeline.sources import nsys
+from gapless.timeline.sources import load, nsys
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 
@@ -105,7 +105,8 @@ def test_what_nsys_says_when_it_fails_is_passed_on(
     report.write_bytes(b"a report")
     install(tmp_path / "bin", monkeypatch, "print('Generating...'); sys.exit('Importer error: the report is broken')")
     with pytest.raises(
-        GaplessError, match=r"run\.nsys-rep: nsys could not export it: Importer error: the report is broken"
+        GaplessError,
+        match=r"run\.nsys-rep is a report .* nsys could not export it: Importer error: the report is broken",
     ):
         nsys.read(report)
 
@@ -122,6 +123,25 @@ def test_without_nsys_the_command_to_run_is_given(tmp_path: Path, monkeypatch: p
     (tmp_path / "my run.sqlite").touch()
     with pytest.raises(GaplessError, match=r"Name its export instead: .*my run\.sqlite"):
         nsys.read(report)
+
+
+def test_load_tells_exports_and_reports(
+    export: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = export.save(kernels(export))
+    assert load(path).format == "nsys"
+    packed = tmp_path / "packed"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert load(packed).format == "nsys"
+    monkeypatch.setenv("PATH", "")
+    report = tmp_path / "run.qdrep"
+    report.write_bytes(b"a report")
+    with pytest.raises(GaplessError, match="is a report of Nsight Systems"):
+        load(report)
+    stream = tmp_path / "run.qdstrm"
+    stream.write_bytes(b"\0\1\2")
+    with pytest.raises(GaplessError, match="QdstrmImporter"):
+        load(stream)
 
 
 def test_exports_are_recognised_by_their_first_bytes(export: SimpleNamespace) -> None:
