@@ -18,7 +18,7 @@ from gapless.model.kinds import Engine
 from gapless.timeline.measure import total, union
 
 from .excess import Excess
-from .host import Activity, TimeIn, activities
+from .host import Activity, activities
 from .waits import Reason, Waits
 from .walk import Walker
 from .work import HOP, LONG_AGO, Bools, Ints, Work, at
@@ -140,21 +140,18 @@ def _by_activity(work: Work, waits: Waits) -> Waits:
     Of a host that had been blocked, only the time after the block counts.
     """
     rows = np.flatnonzero(np.isin(waits.reason, (Reason.HOST, Reason.BLOCKED)))
-    doing = activities(work)
-    if not len(rows) or not doing.any():
+    if not len(rows):
         return waits
     calls, cost = work.calls, waits.cost.copy()
     late = waits.take(rows)
     issuing, until = work.ops.call[late.op], work.ops.start[late.op]
-    free_since = np.where(late.reason == Reason.BLOCKED, calls.end[late.call], LONG_AGO)
+    free_since = np.where(late.reason == Reason.BLOCKED, at(calls.end, late.call, LONG_AGO), LONG_AGO)
     since = np.minimum(np.maximum(until - late.cost, free_since), until)
     parts: list[Waits] = []
-    for activity, reason in _REASON_OF.items():
-        chosen = np.flatnonzero(doing == activity)
-        spent = TimeIn(calls.thread[chosen], calls.start[chosen], calls.end[chosen])
-        spent = np.minimum(spent.between(calls.thread[issuing], since, until), cost[rows])
+    for activity, stretches in activities(work).items():
+        spent = np.minimum(stretches.between(calls.thread[issuing], since, until), cost[rows])
         cost[rows] -= spent
-        parts.append(Waits.build(late.start, late.end, spent, reason, late.op, call=issuing))
+        parts.append(Waits.build(late.start, late.end, spent, _REASON_OF[activity], late.op, call=issuing))
     return Waits.join([replace(waits, cost=cost), *parts])
 
 

@@ -14,7 +14,7 @@ from gapless.timeline.measure import Measures
 from gapless.timeline.timeline import Device
 
 from .blame import Blame
-from .host import TINY, pauses
+from .host import TINY, FirstUses, first_uses, pauses
 from .places import Places
 from .rates import PinnedRate
 from .report import Where
@@ -66,6 +66,13 @@ class Case:
     def places(self) -> Places:
         """Where calls were made; costly on large timelines, so built when first asked for."""
         return Places(self.work.timeline)
+
+    @cached_property
+    def first_uses(self) -> FirstUses:
+        """What was used for the first time inside the window."""
+        found = first_uses(self.work)
+        inside = (found.start < self.work.end) & (self.work.calls.end[found.call] > self.work.start)
+        return FirstUses(call=found.call[inside], start=found.start[inside], end=found.end[inside])
 
     # What operations are.
 
@@ -211,20 +218,20 @@ class Case:
         return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
 
     def host_was_doing(self, waits: Waits) -> str:
-        """What filled the longest of these waits on the host, as " (mostly in ...)"; empty where nothing tells."""
-        if not len(waits):
-            return ""
+        """What filled the longest of these waits on the host; empty where nothing tells."""
         longest = int(waits.cost.argmax())
-        call = int(waits.call[longest])
-        if call < 0:
-            return ""
+        call, cost = int(waits.call[longest]), int(waits.cost[longest])
         until = int(self.work.calls.start[call])
-        doing = self.places.busiest(int(self.work.calls.thread[call]), until - int(waits.cost[longest]), until)
-        return f" (in the longest, mostly in {shorten(doing)})" if doing else ""
+        return shorten(self.places.busiest(int(self.work.calls.thread[call]), until - cost, until))
 
     def where(self, calls: Ints) -> tuple[Where, ...]:
         """Where these calls were made, most frequent first."""
         return self.places.of_calls(calls)
+
+    def where_before(self, waits: Waits) -> tuple[Where, ...]:
+        """Where the host was while these waits for it lasted, most frequent first."""
+        calls = self.work.calls
+        return self.places.at_moments(calls.thread[waits.call], calls.start[waits.call] - waits.cost // 2)
 
     def issuers(self, ops: Ints) -> Ints:
         """The calls that issued these operations, where they are known."""
@@ -250,18 +257,22 @@ ENGINE_WORDS = {Engine.H2D: "H2D copies", Engine.D2H: "D2H copies", Engine.SM: "
 
 def ms(ns: float) -> str:
     """Give a time in ns as text with three digits and the unit that fits."""
-    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
-        if ns >= size:
-            return f"{ns / size:.3g} {unit}" if ns < 1000 * size else f"{ns / size:,.0f} {unit}"
+    for unit, length in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if ns >= 0.9995 * length:
+            return f"{_three_digits(ns / length)} {unit}"
     return f"{ns:.0f} ns"
 
 
 def size(count: float) -> str:
     """Give a number of bytes as text."""
-    for unit, unit_size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if count >= unit_size:
-            return f"{count / unit_size:.3g} {unit}"
+    for unit, length in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= 0.9995 * length:
+            return f"{_three_digits(count / length)} {unit}"
     return f"{count:.0f} bytes"
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"
 
 
 def shorten(text: str, most: int = 60) -> str:

@@ -24,7 +24,6 @@ from gapless.timeline.timeline import Device, Timeline, Unknown
 from .blame import blame
 from .case import LEAST, PAYS, Case, ms, plural
 from .causes import CAUSES
-from .host import first_uses
 from .rates import needed, pinned_rates
 from .report import EngineUse, Finding, Report, StepTimes
 from .streams import infer_kinds
@@ -128,7 +127,9 @@ def _unexplained_words(case: Case) -> str:
     idle = case.blame.idle / max(case.wall, 1)
     if idle < PAYS:
         return "Nothing holds the engines up."
-    return f"The {case.engine_words} wait {idle:.0%} of the time, for no reason that this timeline shows."
+    filling = int(case.waits.cost[case.waits.reason == Reason.PIPELINE].sum()) + case.blame.turnaround
+    why = "for input that is on its way" if filling > case.blame.idle / 2 else "for no reason that this timeline shows"
+    return f"The {case.engine_words} wait {idle:.0%} of the time, {why}."
 
 
 def _notes(case: Case, findings: tuple[Finding, ...], *, whole: bool) -> tuple[str, ...]:
@@ -152,13 +153,11 @@ def _notes(case: Case, findings: tuple[Finding, ...], *, whole: bool) -> tuple[s
 
 
 def _warm_up(case: Case) -> str:
-    """Name a start that distorts the whole: a long idle stretch with next to no work before it."""
-    ops, calls = case.work.ops, case.work.calls
-    first = first_uses(case.work)
-    first = first[(calls.start[first] < case.work.end) & (calls.end[first] > case.work.start)]
-    spent = int((calls.end - calls.start)[first].sum())
-    if spent > WARM_UP * case.wall:
-        offset = int(calls.end[first].max()) - case.work.start
+    """Name a start that distorts the whole: first uses, or a long idle stretch with next to no work before it."""
+    ops, first = case.work.ops, case.first_uses
+    spent = int((first.end - np.maximum(first.start, case.work.start)).clip(0).sum())
+    offset = int(case.work.calls.end[first.call].max(initial=case.work.start)) - case.work.start
+    if spent > WARM_UP * case.wall and offset < (1 - WARM_UP) * case.wall:
         return (
             f"Of the first {ms(offset)}, {ms(spent)} are first uses (loading kernels, setting up libraries). Look at "
             f"what comes after with --from {offset / 1e6:.6g}ms."

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.model.kinds import CallKind
+from gapless.model.kinds import CallKind, OpKind
+from gapless.timeline.timeline import RangeKind
 
 from .work import Ints, Work, at
 
 FIRST_USE_LEAST = 100_000  # ns: a shorter first call is not worth a word
 FIRST_USE_FACTOR = 20  # a first use takes this many times as long as the same call usually does
+SET_UP_LEAST = 1_000_000  # ns: an operator that takes so long to its first launch has set something up
 TINY = 1024  # bytes up to which a copy carries a value, not data: nothing to stage, nothing to pin
 QUEUE = 900  # R6.9: about a thousand entries fill a launch queue, and the next launch waits for room
 QUEUE_WAIT = 20_000  # ns: a launch into a full queue that takes less has not waited
 
 
 class Activity(IntEnum):
-    """What a host thread does in a call into CUDA."""
+    """What a host thread may be at before it issues work."""
 
-    CALLING = 0  # any other call
     ALLOCATING = 1
     STAGING = 2  # copying pageable memory into the driver's pinned buffers, or out of them
-    FIRST_USE = 3  # loading a module, building a context, a first call of its kind
+    FIRST_USE = 3  # loading a module, building a context, compiling: what is needed once
 
 
 _ALLOCATING = (
@@ -33,42 +35,90 @@ _ALLOCATING = (
 )  # fmt: skip
 
 
-def activities(work: Work) -> NDArray[np.int8]:
-    """Give the Activity of every host call."""
+def activities(work: Work) -> dict[Activity, TimeIn]:
+    """Give the stretches of host time that each activity takes; no two of one thread overlap."""
     calls = work.calls
+    first = first_uses(work)
     doing = np.zeros(len(calls), np.int8)
     doing[np.isin(calls.kind, _ALLOCATING)] = Activity.ALLOCATING
     copies = np.flatnonzero(work.pageable() & (work.ops.call >= 0) & (work.ops.bytes > TINY))
     doing[work.ops.call[copies]] = Activity.STAGING
-    doing[first_uses(work)] = Activity.FIRST_USE
-    return doing
+    doing[first.call] = 0  # those have stretches of their own
+    found = {Activity.FIRST_USE: TimeIn(calls.thread[first.call], first.start, first.end)}
+    for activity in (Activity.ALLOCATING, Activity.STAGING):
+        rows = np.flatnonzero(doing == activity)
+        found[activity] = TimeIn(calls.thread[rows], calls.start[rows], calls.end[rows])
+    return found
 
 
-def first_uses(work: Work) -> Ints:
-    """Find the long calls that are the first of their kind: of an API, or the launch of a kernel not seen before."""
-    calls, ops = work.calls, work.ops
-    waited = work.blocked_on >= 0
-    long_ = np.flatnonzero((calls.end - calls.start >= FIRST_USE_LEAST) & ~waited)
-    if not len(long_):
-        return long_
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FirstUses:
+    """The calls that used something for the first time, and from when to when the host was at it."""
+
+    call: Ints  # row of timeline.calls
+    start: Ints  # ns; before the call where it was the operator around it that set itself up
+    end: Ints
+
+
+def first_uses(work: Work) -> FirstUses:
+    """Find the long calls that are the first of their kind, and the operators that took long before a first launch."""
+    calls = work.calls
+    launches = _first_launches(work)
+    loading = _loading(work, launches)
+    setting_up, since = _setting_up(work, launches)
+    return FirstUses(
+        call=np.concatenate((loading, setting_up)),
+        start=np.concatenate((calls.start[loading], since)),
+        end=np.concatenate((calls.end[loading], calls.start[setting_up])),
+    )
+
+
+def _first_launches(work: Work) -> Ints:
+    """The calls that launched each kernel for the first time."""
+    ops = work.ops
+    launches = np.flatnonzero((ops.call >= 0) & (ops.kind == OpKind.KERNEL))
+    launches = launches[np.argsort(work.issue[launches], kind="stable")]
+    _, first = np.unique(ops.name[launches], return_index=True)
+    return np.unique(ops.call[launches[first]]).astype(np.int64)
+
+
+def _loading(work: Work, launches: Ints) -> Ints:
+    """The long calls that are the first of an API, or the launch of a kernel not seen before."""
+    calls = work.calls
+    long_ = (calls.end - calls.start >= FIRST_USE_LEAST) & (work.blocked_on < 0)
+    if not long_.any():
+        return np.empty(0, np.int64)
     _, first_of_api = np.unique(calls.name, return_index=True)
-    issued = ops.call >= 0
-    launches = np.flatnonzero(issued)[np.argsort(work.issue[issued], kind="stable")]
-    _, first_of_kernel = np.unique(ops.name[launches], return_index=True)
-    first = np.zeros(len(calls), bool)
-    first[first_of_api] = True
-    first[ops.call[launches[first_of_kernel]]] = True
-    found = [row for row in long_[first[long_]].tolist() if _unusual(work, row)]
-    return np.array(found, np.int64)
+    first = np.union1d(first_of_api, launches)
+    return np.array([row for row in first[long_[first]].tolist() if _is_unusual(work, row)], np.int64)
 
 
-def _unusual(work: Work, row: int) -> bool:
+def _is_unusual(work: Work, row: int) -> bool:
     calls = work.calls
     if calls.kind[row] in (CallKind.MODULE, CallKind.DEVICE):
         return True
     same = np.flatnonzero(calls.name == calls.name[row])
     usual = float(np.median((calls.end - calls.start)[same]))
     return len(same) == 1 or calls.end[row] - calls.start[row] >= FIRST_USE_FACTOR * usual
+
+
+def _setting_up(work: Work, launches: Ints) -> tuple[Ints, Ints]:
+    """The first launches that come long after their thread's last call, inside one operator; and when that returned.
+
+    An operator needs microseconds from its begin to its launch, unless it compiles or sets up a library first.
+    """
+    calls, ranges = work.calls, work.timeline.ranges
+    pause = pauses(work)[launches]
+    found: list[int] = []
+    for call, length in zip(
+        launches[pause >= SET_UP_LEAST].tolist(), pause[pause >= SET_UP_LEAST].tolist(), strict=True
+    ):
+        until = int(calls.start[call])
+        operators = (ranges.kind == RangeKind.CPU_OP) & (ranges.thread == calls.thread[call]) & (ranges.end >= until)
+        if (operators & (ranges.start <= until - length // 2)).any():
+            found.append(call)
+    rows = np.array(found, np.int64)
+    return rows, calls.start[rows] - pauses(work)[rows]
 
 
 def pauses(work: Work) -> Ints:

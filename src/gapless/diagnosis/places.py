@@ -28,6 +28,8 @@ _LIBRARY = re.compile(
     r"\.py\("
 )
 
+MOST = 5  # places are told of one finding
+
 
 class Places:
     """Finds where calls were made. Built once per timeline; each look-up is a few binary searches."""
@@ -41,31 +43,36 @@ class Places:
             name = timeline.name_of(row)
             users[row] = _FRAME.match(name) is not None and not _LIBRARY.search(name)
         is_python = ranges.kind == RangeKind.PYTHON
-        self.has_frames = bool(is_python.any())
         self._frames = _Nested(timeline, np.flatnonzero(is_python & users[ranges.name]))
         self._builtins = _Nested(timeline, np.flatnonzero(is_python & ~users[ranges.name]))
         self._ops = _Nested(timeline, np.flatnonzero(ranges.kind == RangeKind.CPU_OP))
         self._notes = _Nested(timeline, np.flatnonzero(np.isin(ranges.kind, (RangeKind.ANNOTATION, RangeKind.NVTX))))
 
-    def of_calls(self, calls: Ints, most: int = 5) -> tuple[Where, ...]:
+    def of_calls(self, calls: Ints) -> tuple[Where, ...]:
         """Give the places that made these calls (rows of ``timeline.calls``, -1 none), most frequent first."""
         calls = calls[calls >= 0]
-        if not len(calls):
+        table = self._timeline.calls
+        return self._most_frequent(table.thread[calls], table.start[calls], table.name[calls])
+
+    def at_moments(self, threads: NDArray[np.int32], times: Ints) -> tuple[Where, ...]:
+        """Give the places at which threads were at some moments (ns), most frequent first."""
+        return self._most_frequent(threads, times, np.full(len(times), -1))
+
+    def _most_frequent(self, threads: NDArray[np.int32], times: Ints, apis: NDArray[Any]) -> tuple[Where, ...]:
+        if not len(times):
             return ()
-        ranges, table = self._timeline.ranges, self._timeline.calls
-        threads, times = table.thread[calls], table.start[calls]
-        frame, builtin, op, note = (
-            where.innermost(threads, times) for where in (self._frames, self._builtins, self._ops, self._notes)
-        )
-        names = [at(ranges.name, rows, -1) for rows in (frame, builtin, op, note)]
-        first, counts = _distinct([*names, at(ranges.stack, op, -1), table.name[calls]])
-        merged: Counter[tuple[str, int, str]] = Counter()
+        ranges = self._timeline.ranges
+        inner = [where.innermost(threads, times) for where in (self._frames, self._builtins, self._ops, self._notes)]
+        names = [at(ranges.name, rows, -1) for rows in inner]
+        first, counts = _distinct([*names, at(ranges.stack, inner[2], -1), apis])
+        places: Counter[tuple[str, int, str]] = Counter()
         for i, count in zip(first.tolist(), counts.tolist(), strict=True):
-            place = self._place(int(frame[i]), int(builtin[i]), int(op[i]), int(note[i]), int(table.name[calls[i]]))
-            merged[place] += count
+            frame, builtin, op, note = (int(rows[i]) for rows in inner)
+            places[self._place(frame, builtin, op, note, int(apis[i]))] += count
+        del places["", 0, ""]  # nothing is known there
         return tuple(
             Where(file=file, line=line, function=function, count=count)
-            for (file, line, function), count in merged.most_common(most)
+            for (file, line, function), count in places.most_common(MOST)
         )
 
     def busiest(self, thread: int, since: int, until: int) -> str:
@@ -77,23 +84,24 @@ class Places:
         rows = rows[inside > (until - since) // 2]
         if not len(rows):
             return ""
-        return self._timeline.name_of(int(ranges.name[rows[np.argmin((ranges.end - ranges.start)[rows])]]))
+        name = self._timeline.name_of(int(ranges.name[rows[np.argmin((ranges.end - ranges.start)[rows])]]))
+        builtin = _BUILTIN.match(name)
+        return f"the built-in {builtin['name']}" if builtin else name
 
     def _place(self, frame: int, builtin: int, op: int, note: int, api: int) -> tuple[str, int, str]:
+        """File, line and function of a place, from the innermost ranges there (rows of ``ranges``, -1 none)."""
         timeline, ranges = self._timeline, self._timeline.ranges
         doing = self._doing(builtin, op) or timeline.name_of(api)
-        if frame < 0 and op >= 0 and ranges.stack[op] >= 0:
-            for text in timeline.name_of(int(ranges.stack[op])).split(";"):
-                match = _FRAME.match(text.strip())
-                if match and not _LIBRARY.search(text.strip()):
-                    return match["file"], int(match["line"]), f"{match['function']} → {doing}"
+        texts: list[str] = []
         if frame >= 0:
-            match = _FRAME.match(timeline.name_of(int(ranges.name[frame])))
-            assert match is not None  # only such frames are kept
-            return match["file"], int(match["line"]), f"{match['function']} → {doing}"
-        if note >= 0:
-            return "", 0, f"{timeline.name_of(int(ranges.name[note]))} → {doing}"
-        return "", 0, doing
+            texts = [timeline.name_of(int(ranges.name[frame]))]
+        elif op >= 0 and ranges.stack[op] >= 0:
+            texts = [text.strip() for text in timeline.name_of(int(ranges.stack[op])).split(";")]
+        for text in texts:
+            match = _FRAME.match(text)
+            if match and not _LIBRARY.search(text):
+                return match["file"], int(match["line"]), _arrow(match["function"], doing)
+        return "", 0, _arrow(timeline.name_of(int(ranges.name[note])), doing) if note >= 0 else doing
 
     def _doing(self, builtin: int, op: int) -> str:
         """What the innermost frame or operator was at, in the words of the program: "Tensor.cuda", "aten::mm"."""
@@ -103,6 +111,10 @@ class Places:
             if match and not match["name"].startswith("_"):
                 return f"{match['owner']}.{match['name']}" if match["owner"] == "Tensor" else match["name"]
         return self._timeline.name_of(int(ranges.name[op])) if op >= 0 else ""
+
+
+def _arrow(function: str, doing: str) -> str:
+    return f"{function} → {doing}" if doing else function
 
 
 def _distinct(columns: list[NDArray[Any]]) -> tuple[Ints, Ints]:

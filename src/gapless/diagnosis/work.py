@@ -66,6 +66,7 @@ class Work:
     event_ready: Ints
     engine_pred: Ints  # row of the operation whose end freed its engine, -1 none
     engine_ready: Ints
+    launch_latency: int  # how long a launch takes to reach an idle device
     blocked_on: Ints  # a column over timeline.calls: the operation that the call waited for, -1 where it did not wait
 
     @property
@@ -89,7 +90,8 @@ def gather(timeline: Timeline, device: int, start: int, end: int) -> Work:
         ops = ops.take(order)
     engine = _ENGINE_OF_KIND[ops.kind]
     issue = np.minimum(at(timeline.calls.start, ops.call, LATER), ops.start)
-    launched = _launched(timeline, ops, issue)
+    latency = _launch_latency((ops.start - issue)[ops.call >= 0])
+    launched = _launched(timeline, ops, issue, latency)
     in_order = np.lexsort((ops.start, issue))
     stream_pred = _previous_in_stream(ops, in_order)
     fence_pred = _fences(timeline, ops, in_order)
@@ -101,7 +103,7 @@ def gather(timeline: Timeline, device: int, start: int, end: int) -> Work:
         fence_pred=fence_pred, fence_ready=_ends(ops, fence_pred),
         event_pred=event_pred, event_ready=_ends(ops, event_pred),
         engine_pred=engine_pred, engine_ready=_ends(ops, engine_pred),
-        blocked_on=_blocked_on(timeline, ops, issue),
+        launch_latency=latency, blocked_on=_blocked_on(timeline, ops, issue),
     )  # fmt: skip
 
 
@@ -123,14 +125,13 @@ def _launch_latency(delays: Ints) -> int:
     return int(np.clip(np.quantile(delays, 0.05), 1_000, 2 * LAUNCH_LATENCY))
 
 
-def _launched(timeline: Timeline, ops: Ops, issue: Ints) -> Ints:
+def _launched(timeline: Timeline, ops: Ops, issue: Ints, latency: int) -> Ints:
     """When each launch had reached the device.
 
     Soon after the call began; for a launch that took long (a module to load, a large graph) and for an upload that had
     to be staged (R3.12) at its end. Other copies may wait inside their call for what is before them, so the end of the
     call says nothing.
     """
-    latency = _launch_latency((ops.start - issue)[ops.call >= 0])
     kind, returned = at(timeline.calls.kind, ops.call, -1), at(timeline.calls.end, ops.call, LATER)
     is_launch = np.isin(kind, (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH))
     is_staged = (ops.kind == OpKind.H2D) & (ops.src == MemoryKind.PAGEABLE)

@@ -39,15 +39,15 @@ def finding(case: Case, waits: Waits) -> Finding | None:
         return None
     cost = int(waits.cost.sum())
     count = case.count(waits.op)
+    doing = case.host_was_doing(waits)
     return Finding(
         cause="host-bound",
         title=f"The device waits for the host's own work {plural(count, 'time')}",
         cost_ms=cost / 1e6,
         count=count,
-        evidence=f"The host was not blocked by the device, and issued nothing for {ms(cost / max(count, 1))} each "
-        "time, "
-        f"{ms(cost)} in all{case.host_was_doing(waits)}.",
+        evidence=f"The host was not blocked by the device, and issued nothing for {ms(cost / count)} each time, "
+        f"{ms(cost)} in all{f' (in the longest, mostly in {doing})' if doing else ''}.",
         advice="Move that work off the launching thread (loader workers, a prefetching thread), or make it shorter.",
-        where=case.where(waits.call),
+        where=case.where_before(waits),
         spans=case.spans(waits),
     )

@@ -49,7 +49,7 @@ def finding(case: Case, waits: Waits) -> Finding | None:
     """Say how slow the copies are beside pinned ones, and how long the host stood in them."""
     work = case.work
     ops = work.ops
-    copies = np.flatnonzero(case.pageable_copies)
+    copies = np.flatnonzero(case.pageable_copies if len(waits) else case.pageable_copies & ~case.small_copies)
     if not len(copies):
         return None
     cost = int(waits.cost.sum())
@@ -60,28 +60,26 @@ def finding(case: Case, waits: Waits) -> Finding | None:
     moved = int(np.maximum(ops.bytes[copies], 0).sum())
     lasted = int((ops.end - ops.start)[copies].sum())
     rate = case.rates[OpKind(int(ops.kind[copies[0]]))]
-    apis = case.api_names(np.union1d(case.issuers(copies), case.distinct(waits.call[blocking])))
-    parts: list[str] = []
+    apis = case.api_names(np.union1d(case.issuers(copies), waits.call[waits.reason == Reason.BLOCKED]))
+    parts = [f"{plural(len(copies), 'copy', 'copies')}{f' by {apis}' if apis else ''} of {size(moved)} in all "
+             f"{'uses' if len(copies) == 1 else 'use'} pageable host memory."]  # fmt: skip
     if slow:
-        parts.append(f"they run at {moved / max(lasted, 1):.3g} GB/s where pinned ones reach {rate}: {ms(slow)}")
+        parts.append(f"At {moved / max(lasted, 1):.3g} GB/s, where pinned memory gives {rate}, that costs {ms(slow)}.")
     if blocked:
-        parts.append(f"their calls keep the host from issuing more work: {ms(blocked)}")
+        parts.append(f"The calls keep the host from issuing more work: {ms(blocked)}.")
+    if not cost:
+        parts.append("Here that costs the device nothing.")
     return Finding(
         cause="pageable-copy",
         title=f"{plural(len(copies), f'{which} copy', f'{which} copies')} of pageable memory",
         cost_ms=cost / 1e6,
         count=len(copies),
-        evidence=f"{plural(len(copies), 'copy', 'copies')} by {apis} ({which.replace(' and ', ', ')}) of "
-        f"{size(moved)} in all "
-        f"{'uses' if len(copies) == 1 else 'use'} pageable host memory; "
-        f"{', and '.join(parts) or 'here that costs the device nothing'}.",
-        advice="Pin the host buffers once, reuse them, and copy with non_blocking=True (cudaMemcpyAsync) in a "
-        "stream of "
-        "their own.",
+        evidence=" ".join(parts),
+        advice="Pin the host buffers once, reuse them, and copy with non_blocking=True (cudaMemcpyAsync) in a stream "
+        "of their own.",
         where=case.where(case.issuers(copies)),
         repair=Repair(name="pin", grade="likely",
-                      precondition="each pinned buffer stays untouched until its copy is done; pinned once, "
-                      "outside the "
-                      "loop"),
+                      precondition="each pinned buffer stays untouched until its copy is done; pinned once, outside "
+                      "the loop"),
         spans=case.spans(waits),
     )  # fmt: skip
