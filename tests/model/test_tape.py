@@ -344,10 +344,30 @@ def test_bad_expressions(text: str, column: int):
         "repeat 5000000 as i\nthread T{i}\nend\nend",
         "repeat 2\n" * 51 + "end\n" * 51,
         "repeat 1025 as i\nthread T{i}\nhost 1\nend\nend",
+        "kernel k on default 0 blocks=2000000000 block=1/8",
+        "repeat 5 as i\nkernel k{i} on default 0 blocks=1000000 block=1\nend",
     ],
 )
 def test_a_tape_too_large_is_refused_at_once(text: str):
     assert "more than" in str(refused(text))
+
+
+CAPTURED = "capture s\nrepeat {nodes} as i\nkernel k{{i}} on s {time}\nend\nend-capture s as G\n"
+LAUNCHED = "repeat {times}\nlaunch G on s\nend\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        CAPTURED.format(nodes=2000, time=0) + LAUNCHED.format(times=2001),
+        LAUNCHED.format(times=2001) + CAPTURED.format(nodes=2000, time=0),
+        CAPTURED.format(nodes=1, time="400000s") + LAUNCHED.format(times=12),
+        CAPTURED.format(nodes=1, time=0).replace("as G", "as G0")
+        + "repeat 30 as i\ncapture s\nrepeat 3\nlaunch G{i} on s\nend\nend-capture s as G{i + 1}\nend\n",
+    ],
+)
+def test_graphs_launched_too_often_are_refused(text: str):
+    assert "more than" in str(refused(f"stream s\n{text}"))
 
 
 # ------------------------------------------------------------------------------------------------------- expectations
@@ -455,7 +475,7 @@ def test_expectations(text: str, expectation: Expectation):
         (f"host {'9' * 50}", 1, 6, "9" * 50, "a time"),
         ("host 4KiB", 1, 6, "4KiB", "a time"),
         ("repeat 2\nhost 3000000s\nend", 2, 6, "3000000s", "add up"),
-        ("stream s\nkernel k on s 1000s blocks=2000000 block=1", 2, 36, "block=1", "add up"),
+        ("stream s\nkernel k on s 1000s blocks=5000000 block=1/2", 2, 36, "block=1/2", "add up"),
         ("malloc b 1ms", 1, 10, "1ms", "a size"),
         ("stream s priority=high", 1, 19, "priority=high", "a whole number"),
         ("stream s device=9999", 1, 17, "device=9999", "0 to 255"),

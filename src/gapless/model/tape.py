@@ -23,7 +23,7 @@ from .kinds import CallKind, CaptureMode, MemoryKind, StreamKind
 from .machine import Machine
 from .program import Buffer, Program
 from .tape_line import Line, TapeError, alternatives, did_you_mean, shown
-from .tape_reading import MOST_DEVICES, Reading
+from .tape_reading import MOST_DEVICES, Effort, Reading
 from .tape_text import unroll
 from .tape_words import BUFFER_KINDS, CAPTURE_MODES, STREAM_KINDS
 from .tape_writer import write
@@ -78,6 +78,7 @@ class _Reader(Reading):
         try:
             if word in _CALLS:
                 self.called = True
+                self.spend(line, Effort(calls=1))
                 _CALLS[word](self, line, self.label(line))
             elif word in _OTHERS:
                 _OTHERS[word](self, line)
@@ -312,11 +313,13 @@ def _destroy(reader: _Reader, line: Line, label: str) -> None:
 def _capture(reader: _Reader, line: Line, label: str) -> None:
     stream = reader.stream(line)
     mode = CAPTURE_MODES[words.choice(line, CAPTURE_MODES)] if line.peek() else CaptureMode.GLOBAL
+    reader.begin_capture(stream)
     stream.capture(mode, label=label)
 
 
 def _end_capture(reader: _Reader, line: Line, label: str) -> None:
-    reader.stream(line).end_capture(reader.captured_graph(label), label=label)
+    stream = reader.stream(line)
+    stream.end_capture(reader.captured_graph(label, stream), label=label)
 
 
 def _launch(reader: _Reader, line: Line, label: str) -> None:

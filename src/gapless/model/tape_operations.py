@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from . import tape_words as words
 from .kinds import MemoryKind
-from .program import Buffer, Stream
+from .program import WHOLE_GPU, Buffer, Stream
 from .tape_line import Line, alternatives, shown
-from .tape_reading import MOST_DEVICES, Reading
+from .tape_reading import MOST_DEVICES, Effort, Reading
 
 _MOST_BLOCKS = 2**31 - 1
 
@@ -155,7 +155,8 @@ def kernel(reader: Reading, line: Line, label: str) -> None:
         line.fail(len(line.words), "", "share=F is blocks=1 block=F: give one or the other")
     if bool(blocks) != bool(block):
         line.fail(len(line.words), "block=F" if blocks else "blocks=N")
-    reader.spend(line, time * max(blocks, 1))
+    times = max(blocks, 1)
+    reader.spend(line, Effort(rounds=int(times * (share or block or WHOLE_GPU)), time=time * times))
     stream.kernel(time, share=share or block, blocks=blocks or 1, first=first, reads=reads, writes=writes,
                   name=name, label=label)  # fmt: skip
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from operator import add, sub
+from typing import NamedTuple
 
 from . import tape_words as words
 from .expectations import Expectation, read_expectation
@@ -15,6 +17,7 @@ from .kinds import MemoryKind, StreamKind
 from .machine import Machine
 from .program import Buffer, Event, Graph, Program, Stream
 from .tape_line import Line, alternatives, is_name, shown
+from .tape_text import MOST_LINES
 from .units import format_size
 
 MOST_DEVICES = 256
@@ -27,6 +30,14 @@ _ASKED = ("elapsed", "query")  # expectations about what a call of that name ret
 _HOST = (MemoryKind.PINNED, MemoryKind.PAGEABLE, MemoryKind.MANAGED)
 
 
+class Effort(NamedTuple):
+    """What it takes to run something: calls and nodes of graphs, how often blocks fill the GPU, and ps of work."""
+
+    calls: int = 0
+    rounds: int = 0
+    time: int = 0
+
+
 class Reading:
     """What has been read of a tape so far: the program, the machine, and what every name stands for."""
 
@@ -34,7 +45,7 @@ class Reading:
         self.program = Program()
         self.machine = Machine()
         self.thread = self.program.threads[0]  # whose calls are read
-        self._duration = 0
+        self._effort = Effort()
         self._streams: dict[str, Stream] = {}
         self._events: dict[str, Event] = {}
         self._buffers: dict[str, Buffer] = {}
@@ -42,7 +53,8 @@ class Reading:
         self._named: dict[str, tuple[int, str]] = {}  # operations and calls -> line, statement
         self._undecided: set[str] = set()  # host memory that no copy has used yet: pinned, unless one says pageable
         self._destroyed: dict[tuple[str, str], int] = {}  # (thread, stream) -> line
-        self._captured: set[str] = set()
+        self._captures: dict[int, Effort] = {}  # stream -> what had been asked for before
+        self._captured: dict[str, Effort] = {}  # graph -> what it does
         self._sent: set[str] = set()
         self._launched: list[tuple[Line, int]] = []
         self._received: list[tuple[Line, int]] = []
@@ -180,16 +192,25 @@ class Reading:
 
     # -------------------------------------------------------------------------------------------- graphs, messages
 
-    def captured_graph(self, label: str) -> Graph | None:
+    def begin_capture(self, stream: Stream) -> None:
+        """Remember where a capture begins."""
+        self._captures[stream.row] = self._effort
+
+    def captured_graph(self, label: str, stream: Stream) -> Graph | None:
         """Give the graph that ``end-capture ... as LABEL`` makes."""
-        if label:
-            self._captured.add(label)
-        return self._graph(label) if label else None
+        begun = self._captures.pop(stream.row, self._effort)
+        if not label:
+            return None
+        self._captured[label] = Effort(*map(sub, self._effort, begun))
+        return self._graph(label)
 
     def launched_graph(self, line: Line) -> Graph:
         """Take the name of a graph, which may be captured further down, by another thread."""
         name = words.name(line, "a graph")
-        self._launched.append((line, line.at - 1))
+        if name in self._captured:
+            self.spend(line, self._captured[name])
+        else:
+            self._launched.append((line, line.at - 1))
         return self._graph(name)
 
     def _graph(self, name: str) -> Graph:
@@ -208,19 +229,22 @@ class Reading:
         self._received.append((line, line.at))
         return words.name(line, "a message")
 
-    # ------------------------------------------------------------------------------------------------------- times
+    # ---------------------------------------------------------------------------------- how much there is to run
 
     def time(self, line: Line) -> int:
         """Take how long something takes."""
         time = words.time(line)
-        self.spend(line, time)
+        self.spend(line, Effort(time=time))
         return time
 
-    def spend(self, line: Line, time: int) -> None:
-        """Add a time to all others, which together must stay where the model can count."""
-        self._duration += time
-        if self._duration >= _LONGEST:
+    def spend(self, line: Line, effort: Effort) -> None:
+        """Add to what the tape asks for, which must stay where it can be counted and run."""
+        self._effort = Effort(*map(add, self._effort, effort))
+        if self._effort.time >= _LONGEST:
             line.fail(line.at - 1, "", "the times of this tape add up to more than the model can hold")
+        if max(self._effort.calls, self._effort.rounds) > MOST_LINES:
+            why = f"with all its graphs and blocks the tape asks for more than {MOST_LINES:,} operations"
+            line.fail(line.at - 1, "a smaller tape", why)
 
     # ------------------------------------------------------------------------------------------------- in the end
 
@@ -243,6 +267,7 @@ class Reading:
             if line.words[at] not in self._captured:
                 known = self._captured
                 line.fail(at, "a graph that an end-capture makes", f"no graph {shown(line.words[at])}", known)
+            self.spend(line, self._captured[line.words[at]])
         for line, expectation in self._expected:
             self._check(line, expectation)
 
