@@ -286,7 +286,8 @@ class _Walk:
                 if s is not stream and s.device == stream.device and fences(s.kind, stream.kind)
             ]
         self._events: list[State | None] = [None] * len(program.events)
-        self._messages: list[deque[State]] = [deque() for _ in program.messages]
+        self._sent: list[deque[State]] = [deque() for _ in program.messages]
+        self._receivers: list[deque[_Line]] = [deque() for _ in program.messages]
         self._graphs: list[_Exec | None] = [None] * len(program.graphs)
         self._capturing: dict[int, _Capture] = {}
         self._captured_events: dict[int, tuple[_Capture, tuple[int, ...]]] = {}
@@ -319,10 +320,11 @@ class _Walk:
         host.count += 1
         step = Step(row, 0, row, host.index, host.count, host.clock, host.index, host.count, host.clock, stamped=True)
         if call == CallKind.SEND:
-            self._messages[self._objects[row]].append(host.state())
+            self._sent[self._objects[row]].append(host.state())
+            self._deliver(self._objects[row])
         elif call == CallKind.RECEIVE:
-            if self._messages[self._objects[row]]:
-                self._tell(host, [self._messages[self._objects[row]].popleft()])  # HB14
+            self._receivers[self._objects[row]].append(host)
+            self._deliver(self._objects[row])
         elif not self._failed(row):
             self._made(row, call, host)
         return step
@@ -347,6 +349,11 @@ class _Walk:
         elif call == CallKind.GRAPH_BUILD:
             built = self._graphs[self._seconds[row]]
             self._graphs[self._objects[row]] = None if built is None else _Exec(built.nodes)
+
+    def _deliver(self, message: int) -> None:
+        """HB14: whichever of the two was first, the receiver goes on when the other has sent."""
+        while self._sent[message] and self._receivers[message]:
+            self._tell(self._receivers[message].popleft(), [self._sent[message].popleft()])
 
     def _tell(self, host: _Line, states: Iterable[State]) -> None:
         """Let a host thread know; who knew the thread before does not know this yet, hence the new count."""

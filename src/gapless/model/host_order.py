@@ -22,17 +22,21 @@ class HostOrder:
         made = [0] * len(program.threads)
         known: list[tuple[int, ...]] = [(0,) * len(program.threads) for _ in program.threads]
         sent: list[deque[tuple[int, ...]]] = [deque() for _ in program.messages]
+        receivers: list[deque[int]] = [deque() for _ in program.messages]
         for row in issued:
-            thread = self._threads[row]
+            thread, message = self._threads[row], objects[row]
             made[thread] += 1
             self._number[row], self._known[row] = made[thread], known[thread]
             if calls[row] == CallKind.SEND:
-                mine = list(known[thread])
-                mine[thread] = made[thread]
-                sent[objects[row]].append(tuple(mine))
-            elif calls[row] == CallKind.RECEIVE and sent[objects[row]]:
-                told = sent[objects[row]].popleft()
-                known[thread] = tuple(max(a, b) for a, b in zip(known[thread], told, strict=True))
+                mine = known[thread]
+                sent[message].append((*mine[:thread], made[thread], *mine[thread + 1 :]))
+            elif calls[row] == CallKind.RECEIVE:
+                receivers[message].append(thread)
+            else:
+                continue
+            while sent[message] and receivers[message]:
+                told, receiver = sent[message].popleft(), receivers[message].popleft()
+                known[receiver] = tuple(map(max, known[receiver], told))
 
     def before(self, x: int, y: int) -> bool:
         """Tell whether the call of row *x* has returned before that of row *y* begins, in every run."""
