@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gapless.model.errors import GaplessError
+from gapless.model.schedule import schedule
 from gapless.model.tape import TapeError, read
 
 WORDS = [
@@ -104,3 +106,17 @@ def mutated(text: str, rng: random.Random) -> str:
 )
 def test_large_and_odd_tapes(text: str):
     reads_or_refuses(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "machine teaching launch_cost=4000000s\nrepeat 5 as i\nkernel k{i} on default 1\nend",
+        "machine teaching copy_overhead=4000000s\nrepeat 3 as i\nh2d h{i} on default 1\nend",
+        "machine teaching duplex=1/1000000000000\nstream a b nonblocking\nh2d x on a 10s\nd2h y on b 100000s",
+    ],
+)
+def test_runs_too_long_to_count_are_refused(text: str):
+    tape = read(text)
+    with pytest.raises(GaplessError, match="cannot count"):
+        schedule(tape.program, tape.machine)

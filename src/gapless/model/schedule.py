@@ -187,13 +187,19 @@ class Schedule:
 def schedule(program: Program, machine: Machine | None = None) -> Schedule:
     """Run a program on a machine (default: profile ``teaching``).
 
-    Raises ``GaplessError`` where an operation's time is known neither from the program nor from the machine, and
-    ``DeadlockError`` if host threads wait for each other for ever. A CUDA error is a result of its call, in ``error``.
+    Raises ``GaplessError`` where an operation's time is known neither from the program nor from the machine, and for a
+    run too long to count; ``DeadlockError`` if host threads wait for each other for ever. A CUDA error is a result of
+    its call, in ``error``.
     """
     machine = Machine() if machine is None else machine
-    sim = Simulator(program, machine)
-    sim.run()
-    return _collect(program, machine, sim)
+    try:
+        sim = Simulator(program, machine)
+        sim.run()
+        return _collect(program, machine, sim)
+    except OverflowError:
+        raise GaplessError(
+            f"on machine {machine.name} this program would run for more than 106 days, which picoseconds cannot count"
+        ) from None
 
 
 _ENGINE_OF = {
