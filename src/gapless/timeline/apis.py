@@ -58,13 +58,14 @@ _MODULE = re.compile(
     r"(Module|Library)(Load|Unload|GetFunction|GetGlobal|GetKernel|GetManaged|GetUnifiedFunction|Enum)"
 )
 _PREFIX = re.compile(r"(?:__)?(?:cuda|cu|hip)(?=[A-Z])")
-_SUFFIX = re.compile(r"(?:_v\d+|_ptds|_ptsz|_spt|_R\d{4})+$")
+_SUFFIX = re.compile(r"(?:_v\d+|_ptds|_ptsz|_spt|_?R\d{4})+$")
 
 # Calls that ask for nothing and wait for nothing: a timeline has thousands of them and they say little.
 _NOISY = re.compile(
-    r"""(?:Get|Peek)LastError | GetError(?:String|Name) | Get(?:Device|DeviceCount|DeviceProperties|DeviceFlags)$
+    r"""(?:Get|PeekAt)LastError | GetError(?:String|Name) | Get(?:Device|DeviceCount|DeviceProperties|DeviceFlags)$
       | (?:Device|Ctx|Pointer|Kernel|Func|Stream|Mem)Get | PointerGetAttributes? | Occupancy | StreamIsCapturing
-      | StreamGetCaptureInfo | (?:Runtime|Driver)GetVersion | GetSymbol | MemGetInfo | HostGet | (?:Event|Stream)Query
+      | StreamGetCaptureInfo | ModuleGetLoadingMode | (?:Runtime|Driver)GetVersion | GetSymbol | MemGetInfo | HostGet
+      | (?:Event|Stream)Query
       | (?:Push|Pop)CallConfiguration | TensorMapEncode | Profiler(?:Start|Stop) | GetProcAddress
       | GetExportTable | GetDriverEntryPoint | FuncIsLoaded | RegisterFatBinary | CtxPushCurrent | CtxPopCurrent""",
     re.VERBOSE,

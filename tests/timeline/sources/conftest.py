@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -39,9 +38,9 @@ def kernel(
 ) -> dict[str, Any]:
     event = {"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": stream, "ts": start, "dur": length}
     arguments = {
-        "queued": 0, "device": 0, "context": 1, "stream": stream, "correlation": correlation, "registers per thread": 16,
-        "shared memory": 256, "blocks per SM": 8.0, "warps per SM": 64.0, "grid": [1056, 2, 1], "block": [256, 1, 1],
-        "est. achieved occupancy %": 50,
+        "queued": 0, "device": 0, "context": 1, "stream": stream, "correlation": correlation,
+        "registers per thread": 16, "shared memory": 256, "blocks per SM": 8.0, "warps per SM": 64.0,
+        "grid": [1056, 2, 1], "block": [256, 1, 1], "est. achieved occupancy %": 50,
     }  # fmt: skip
     return event | {"args": arguments} | more
 
@@ -151,11 +150,8 @@ def kineto(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
         finally:
             path.unlink()
 
-    def name(timeline: Timeline, row: int = 0) -> str:
-        return timeline.name_of(int(timeline.ops.name[row]))
-
     functions: dict[str, Callable[..., Any]] = {
-        "call": call, "kernel": kernel, "copy": copy, "host": host, "sync": sync, "flow": flow, "text": text, "save": save,
-        "read": read, "read_bytes": read_bytes, "contents": contents, "literal": Literal, "gzip": gzip.compress, "name": name,
+        "call": call, "kernel": kernel, "copy": copy, "host": host, "sync": sync, "flow": flow, "literal": Literal,
+        "text": text, "save": save, "read": read, "read_bytes": read_bytes, "contents": contents,
     }  # fmt: skip
     return SimpleNamespace(layouts=LAYOUTS, **functions)

@@ -306,6 +306,11 @@ class TestLinks:
         assert text == "The trace does not say which call issued 1 of 1 operations."
 
 
+def waiting(stream: int, record: int, event: int) -> dict[str, int]:
+    """The args that say for what a row of cuda_sync waits."""
+    return {"wait_on_stream": stream, "wait_on_cuda_event_record_corr_id": record, "wait_on_cuda_event_id": event}
+
+
 class TestMarks:
     @staticmethod
     def rows(timeline: Any) -> list[tuple[Any, ...]]:
@@ -326,8 +331,8 @@ class TestMarks:
     def test_rows_of_cuda_sync(self, kineto: SimpleNamespace) -> None:
         """The record comes later in the file than the wait for it."""
         events = [
-            kineto.sync("Stream Wait Event", 30, 1, 13, stream=20, wait_on_stream=7, wait_on_cuda_event_record_corr_id=12, wait_on_cuda_event_id=9),
-            kineto.sync("Event Sync", 40, 5, 14, stream=-1, wait_on_stream=20, wait_on_cuda_event_record_corr_id=-1, wait_on_cuda_event_id=3),
+            kineto.sync("Stream Wait Event", 30, 1, 13, stream=20, **waiting(7, 12, 9)),
+            kineto.sync("Event Sync", 40, 5, 14, stream=-1, **waiting(20, -1, 3)),
             kineto.sync("Stream Sync", 50, 5, 15, stream=20),
             kineto.sync("Context Sync", 60, 5, 16, stream=4294967295),
             kineto.sync("Something New", 70, 5, 17, stream=7),
@@ -354,7 +359,7 @@ class TestMarks:
         }
 
     def test_minus_one_is_unknown_and_no_stream(self, kineto: SimpleNamespace) -> None:
-        wait = kineto.sync("Stream Wait Event", 30, 1, 13, stream=20, wait_on_stream=-1, wait_on_cuda_event_record_corr_id=-1, wait_on_cuda_event_id=9)  # fmt: skip
+        wait = kineto.sync("Stream Wait Event", 30, 1, 13, stream=20, **waiting(-1, -1, 9))
         timeline = kineto.read([wait, kineto.call("cudaStreamWaitEvent", 29, 1, 13), kineto.kernel("k", 0, 1, 2)])
         assert self.rows(timeline) == [(MarkKind.WAIT, 20, 30_000, 9, -1, -1, 0)]
         assert [stream.id for stream in timeline.streams] == [7, 20]
@@ -522,13 +527,14 @@ class TestRepeats:
 
 def test_facts_of_the_run(kineto: SimpleNamespace) -> None:
     head = {
-        "schemaVersion": 1, "with_stack": 1, "cuda_runtime_version": 13000, "flag": True, "ratio": 0.5, "INFO": ["a", "b"],
+        "schemaVersion": 1, "with_stack": 1, "cuda_runtime_version": 13000, "flag": True, "ratio": 0.5,
+        "INFO": ["a", "b"],
         "distributedInfo": {"backend": "nccl", "rank": 3, "world_size": 8},
     }  # fmt: skip
     timeline = kineto.read([kineto.kernel("k", 1, 2, 5)], head=head)
     assert timeline.info == {
-        "schemaVersion": 1, "with_stack": 1, "cuda_runtime_version": 13000, "backend": "nccl", "rank": 3, "world_size": 8,
-        "traceName": "trace.json", "overlaps": 0,
+        "schemaVersion": 1, "with_stack": 1, "cuda_runtime_version": 13000, "backend": "nccl", "rank": 3,
+        "world_size": 8, "traceName": "trace.json", "overlaps": 0,
     }  # fmt: skip
 
 

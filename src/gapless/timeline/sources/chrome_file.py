@@ -291,8 +291,9 @@ def _extents(text: bytes) -> Iterator[tuple[int, int]]:
                 break
         if at == end:
             continue
-        for start, at in _values(text, at, border):
-            yield start, at
+        for start, stop in _values(text, at, border):
+            yield start, stop
+            at = stop
         at = _skip(text, at)
         if border == len(text):
             return
@@ -317,7 +318,7 @@ def _after(text: bytes, at: int) -> bytes:
 
 
 def _values(text: bytes, at: int, end: int) -> Iterator[tuple[int, int]]:
-    """Give where each valid value starts and ends, up to one that is not; values may follow each other without a comma."""
+    """Give where each valid value starts and ends, up to one that is not. No comma between them is needed."""
     content = text[at:end].decode("latin-1")  # a character a byte; only the extents are of interest
     decoder = json.JSONDecoder(strict=False, parse_int=str, parse_float=str)
     first = at

@@ -123,13 +123,12 @@ def _salvage(file: BinaryIO, start: int, given: int) -> Iterator[bytes]:
     file.seek(start)
     member = zlib.decompressobj(wbits=31)
     while packed := file.read(_READ):
-        out: list[bytes] = []
+        text = b""
         try:
             for at in range(0, len(packed), _STEP):
-                out.append(member.decompress(packed[at : at + _STEP]))
+                text += member.decompress(packed[at : at + _STEP])
         except zlib.error:
             packed = b""
-        text = b"".join(out)
         skipped = min(given, len(text))
         given -= skipped
         if len(text) > skipped:

@@ -121,12 +121,12 @@ def decode(args: msgspec.Raw, kind: type[Args]) -> Args:
     except _MALFORMED:
         return kind()
     told: dict[str, Any] = {}
-    for field in msgspec.structs.fields(kind):
-        if field.encode_name in members:
-            text = bytes(members[field.encode_name])
+    for field, member, decoder in _fields(kind):
+        if member in members:
+            text = bytes(members[member])
             for spelling in (text, text.strip(b'"')):  # a number may stand in quotes
                 try:
-                    told[field.name] = msgspec.json.decode(spelling, type=field.type)
+                    told[field] = decoder.decode(spelling)
                     break
                 except _MALFORMED:
                     continue
@@ -136,3 +136,9 @@ def decode(args: msgspec.Raw, kind: type[Args]) -> Args:
 @cache
 def _decoder(kind: type[Args]) -> msgspec.json.Decoder[list[Args]]:
     return msgspec.json.Decoder(list[kind])  # pyright: ignore[reportInvalidTypeForm]
+
+
+@cache
+def _fields(kind: type[msgspec.Struct]) -> list[tuple[str, str, msgspec.json.Decoder[Any]]]:
+    """Give each field's name in Python and in the file, and what decodes it."""
+    return [(field.name, field.encode_name, msgspec.json.Decoder(field.type)) for field in msgspec.structs.fields(kind)]
