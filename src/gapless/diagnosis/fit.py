@@ -83,7 +83,9 @@ def hops(work: Work, known: Mapping[str, object]) -> dict[str, list[float]]:
 
     A sample is an operation that waited only for the one before it in its stream, on whatever engine that ran.
     """
-    fitted = {pair: [float(hop) for hop in np.broadcast_to(np.asarray(three, float), 3)] for pair, three in known.items()}
+    fitted = {
+        pair: [float(hop) for hop in np.broadcast_to(np.asarray(three, float), 3)] for pair, three in known.items()
+    }
     ops, engine = work.ops, work.engine
     rows = np.flatnonzero(work.stream_pred >= 0)
     before = work.stream_pred[rows]

@@ -28,6 +28,7 @@ READ_BACK = 1024  # bytes up to which a download is a value that the host asks f
 _ACTS = (CallKind.COPY_SYNC, *SYNC_CALLS, *ALLOCATION_CALLS)
 _COPIES = (OpKind.H2D, OpKind.D2H)
 _PLAIN_CALL = 1_500  # ns: own cost of a copy call that always waits and so never shows it
+LONG_RETURN = 20_000  # ns: a call that returns this much after its operation began did something else there
 _SYNC_CALL = 500  # ns: own cost of a synchronise
 # New streams of a repair are numbered from here on; smaller numbers are rows of the timeline's streams.
 NEW_STREAM = 1 << 20
@@ -138,6 +139,9 @@ def script_of(work: Work, profiler: Profiler, tail: float) -> Script:
                         act.cost, act.post = _PLAIN_CALL, late
                         if pageable[op] and kind is CallKind.COPY_ASYNC:
                             act.duration += _staged_before(work, op, row)
+                    elif calls.end[row] - ops.start[op] > LONG_RETURN:  # issued at once, but long in returning
+                        act.cost = min(cost, int(ops.start[op] - calls.start[row]))
+                        act.post = cost - act.cost
                 acts.append(act)
                 stream_now[thread] = act.stream
             continue
@@ -242,7 +246,12 @@ def _grid(work: Work, row: int) -> tuple[int, int, int, int] | None:
     ops = work.ops
     if ops.grid[row][0] < 0 or ops.block[row][0] < 0:
         return None
-    return (_product(ops.grid[row]), _product(ops.block[row]), max(0, int(ops.registers[row])), max(0, int(ops.shared[row])))
+    return (
+        _product(ops.grid[row]),
+        _product(ops.block[row]),
+        max(0, int(ops.registers[row])),
+        max(0, int(ops.shared[row])),
+    )
 
 
 def _product(shape: NDArray[np.int32]) -> int:

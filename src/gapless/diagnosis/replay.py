@@ -1,0 +1,144 @@
+"""Replay: a Script as a Program, run by the model, and what that says of the measured run.
+
+Replaying a run unchanged must give its wall time back; the difference is the replay error, and stands beside every
+prediction. A repaired run is replayed with the profiler's own cost taken out, and so is the run before it: a speed-up
+speaks of the program without a profiler.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.model.kinds import CallKind, MemoryKind, OpKind, StreamKind
+from gapless.model.machine import Machine
+from gapless.model.program import Grid, Program
+from gapless.model.schedule import Schedule, schedule
+
+from .script import FREE_CALLS, NEW_STREAM, Act, Script
+from .work import Work
+
+PS = 1_000  # ps in a ns
+# The host's way from the end of the last operation to the return of the last synchronise (H200: 5 to 10 us).
+LAST_RETURN = 8_000  # ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A script that has been run. Times in ns."""
+
+    schedule: Schedule
+    acts: NDArray[np.int32]  # row of the program for each act that puts an operation into a stream, in the acts' order
+    device_wall: int  # from the first start to the last end of an operation
+    host_wall: int  # from the first call to the return of the last synchronise
+
+
+def run(script: Script, work: Work, machine: Machine) -> Run:
+    """Run a script on a machine."""
+    program, rows = program_of(script, work)
+    if script.connections:
+        machine = machine.with_knobs(queues=script.connections, copy_queues=script.connections)
+    result = schedule(program, machine)
+    first, last = int(result.start[rows].min()), int(result.end[rows].max())
+    return Run(schedule=result, acts=rows, device_wall=(last - first) // PS,
+               host_wall=last // PS + LAST_RETURN)  # fmt: skip
+
+
+def program_of(script: Script, work: Work) -> tuple[Program, NDArray[np.int32]]:
+    """Write a script as a Program; also give the rows of the acts that put operations into streams."""
+    program = Program()
+    program.threads = [f"thread{i}" for i in range(script.threads)] if script.threads > 1 else ["main"]
+    for _ in range(script.events):
+        program.event()
+    table = _Table(program, script, work)
+    for act in script.acts:
+        table.add(act)
+    program.extend(**table.columns)
+    return program, np.array(table.operations, np.int32)
+
+
+class _Table:
+    """Builds the program's columns, an act at a time: the host's work, the call, the host's work after its waiting."""
+
+    def __init__(self, program: Program, script: Script, work: Work) -> None:
+        self._program, self._script, self._work = program, script, work
+        self.columns: dict[str, list[int]] = {
+            name: [] for name in
+            ("call", "op", "thread", "stream", "object", "duration", "bytes", "cost", "src", "dst", "grid")
+        }  # fmt: skip
+        self.operations: list[int] = []
+        self._streams: dict[int, int] = {}
+        self._grids: dict[tuple[int, int, int, int] | None, int] = {None: 0}
+
+    def add(self, act: Act) -> None:
+        if act.gap > 0:
+            self._row(CallKind.HOST_WORK, act.thread, duration=act.gap)
+        if act.op >= 0 and act.op not in (OpKind.RECORD, OpKind.WAIT):
+            self.operations.append(len(self.columns["call"]))
+            self._operation(act)
+        elif act.op >= 0:
+            self._row(act.call, act.thread, op=act.op, stream=self._stream(act.stream), object=act.event, duration=0,
+                      cost=act.cost)  # fmt: skip
+        elif act.call == CallKind.SYNC_DEVICE or (act.call in FREE_CALLS):  # section 4: frees wait for all work too
+            self._row(CallKind.SYNC_DEVICE, act.thread, cost=act.cost)
+        elif act.synchronises and act.stream >= 0:
+            self._row(CallKind.SYNC_STREAM, act.thread, stream=self._stream(act.stream), cost=act.cost)
+        elif act.cost > 0:
+            self._row(CallKind.HOST_WORK, act.thread, duration=act.cost)
+        if act.post > 0:
+            self._row(CallKind.HOST_WORK, act.thread, duration=act.post)
+
+    def _operation(self, act: Act) -> None:
+        src, dst = act.src, act.dst
+        if act.pageable and not act.waited and act.call == CallKind.COPY_ASYNC:
+            # R3.12: staged without waiting; the staging is in the call's cost, and from then on it is as if pinned.
+            src = MemoryKind.PINNED if act.op == OpKind.H2D else src
+            dst = MemoryKind.PINNED if act.op == OpKind.D2H else dst
+        grid = self._grid(act.grid) if act.op == OpKind.KERNEL else -1
+        self._row(act.call, act.thread, op=act.op, stream=self._stream(act.stream), duration=act.duration,
+                  size=act.bytes, cost=act.cost, src=src, dst=dst, grid=grid)  # fmt: skip
+
+    def _row(self, call: int, thread: int, *, op: int = -1, stream: int = -1, object: int = -1,  # noqa: A002
+             duration: float = -1, size: int = -1, cost: int = 0, src: int = 0, dst: int = 0,
+             grid: int = -1) -> None:  # fmt: skip
+        columns = self.columns
+        columns["call"].append(call)
+        columns["op"].append(op)
+        columns["thread"].append(thread)
+        columns["stream"].append(stream)
+        columns["object"].append(object)
+        columns["duration"].append(round(duration * PS) if duration >= 0 else -1)
+        columns["bytes"].append(size)
+        columns["cost"].append(cost * PS)
+        columns["src"].append(src)
+        columns["dst"].append(dst)
+        columns["grid"].append(grid)
+
+    def _stream(self, stream: int) -> int:
+        known = self._streams.get(stream)
+        if known is None:
+            known = self._streams[stream] = self._declare(stream)
+        return known
+
+    def _declare(self, stream: int) -> int:
+        program = self._program
+        if stream >= NEW_STREAM:
+            return program.stream(f"new{stream - NEW_STREAM}", StreamKind.NON_BLOCKING).row
+        info = self._work.timeline.streams[stream]
+        if info.kind is StreamKind.LEGACY:
+            return program.legacy().row
+        kind = StreamKind.NON_BLOCKING if self._script.non_blocking or info.kind is StreamKind.UNKNOWN else info.kind
+        return program.stream(f"s{info.id}", kind, priority=info.priority or 0).row
+
+    def _grid(self, shape: tuple[int, int, int, int] | None) -> int:
+        known = self._grids.get(shape)
+        if known is None and shape is not None:
+            blocks, threads, registers, shared = shape
+            self._program.grids.append(Grid(blocks=blocks, block=None, threads=threads, registers=registers, shared=shared))
+            known = self._grids[shape] = len(self._program.grids) - 1
+        return known or 0
+
+
+__all__ = ["LAST_RETURN", "Run", "program_of", "run"]

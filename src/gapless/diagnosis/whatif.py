@@ -1,0 +1,163 @@
+"""What if: repairs made on the recorded program, alone and together, and the wall time that the model gives each.
+
+Speed-ups speak of the program without a profiler: what it costs is taken out on both sides. Every prediction has a
+range: the replay error, and the noise of what it rests on (copies of pageable memory, calls of a framework, hops).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from gapless.model.errors import GaplessError
+from gapless.model.kinds import OpKind
+from gapless.model.machine import Machine
+from gapless.timeline.timeline import RangeKind
+
+from .fit import TRACED, UNTRACED, machine_of
+from .rates import PinnedRate
+from .repairs import REPAIRS, Shop, parse
+from .replay import Run, run
+from .report import Prediction, Replay
+from .script import Script, script_of
+from .work import Work, gather
+
+LONGEST = 4_000  # operations: of a longer run a stretch from its middle stands for the whole
+WORTH = 0.02  # a gain below this is not worth a change
+TRUSTED = 0.05  # a replay error above this says that predictions are not to be trusted
+
+# Half-widths of the range, relative (H200: spread of repeated runs of the recorded programs).
+_NOISE, _PAGEABLE, _FRAMEWORK, _SHORT = 0.02, 0.05, 0.05, 0.03
+_SHORT_OPERATION = 50_000  # ns: with shorter operations hops and calls weigh
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One set of repairs, replayed."""
+
+    repairs: tuple[str, ...]
+    script: Script
+    run: Run
+    changed: bool  # some repair found something to change
+
+
+class WhatIf:
+    """Replays one device's work, unchanged and repaired. Raises GaplessError where nothing was issued by known calls."""
+
+    def __init__(self, work: Work, rates: dict[OpKind, PinnedRate], base: Machine | None = None) -> None:
+        self.base = base or Machine.named("h200")
+        self.work, self.scale = _stretch(work)
+        self._shop = Shop(machine=self.base, rates=rates)
+        self._tail = float(self.base.kernel_tail)
+        self._known: dict[tuple[str, ...], Outcome] = {}
+
+    @cached_property
+    def traced(self) -> Run:
+        """The recorded run, profiler and all, replayed unchanged."""
+        return run(script_of(self.work, TRACED, self._tail), self.work, machine_of(self.work, self.base, TRACED))
+
+    @cached_property
+    def script(self) -> Script:
+        """The recorded program without the profiler."""
+        return script_of(self.work, UNTRACED, self._tail)
+
+    @cached_property
+    def machine(self) -> Machine:
+        """The machine without the profiler."""
+        return machine_of(self.work, self.base, UNTRACED)
+
+    @cached_property
+    def before(self) -> Run:
+        """The program without the profiler, replayed unchanged."""
+        return run(self.script, self.work, self.machine)
+
+    @cached_property
+    def error(self) -> float:
+        """The replay error: signed, relative to the traced window."""
+        measured = int(self.work.ops.end.max()) - int(self.work.ops.start.min())
+        return self.traced.device_wall / max(measured, 1) - 1
+
+    def replay(self, wall_ms: float) -> Replay:
+        """Give the replay of the whole window of *wall_ms*."""
+        return Replay(wall_ms=wall_ms * (1 + self.error), error=self.error)
+
+    def outcome(self, repairs: Sequence[str]) -> Outcome:
+        """Make repairs one after the other and run the result. Raises GaplessError for a repair that there is not."""
+        names = tuple(repairs)
+        if names not in self._known:
+            script, changed = self.script, False
+            for name in names:
+                slug, value = parse(name)
+                repaired = REPAIRS[slug].apply(script, value, self._shop)
+                changed |= repaired is not script
+                script = repaired
+            result = run(script, self.work, self._machine_for(script)) if changed else self.before
+            self._known[names] = Outcome(repairs=names, script=script, run=result, changed=changed)
+        return self._known[names]
+
+    def predict(self, repairs: Sequence[str]) -> Prediction:
+        """Predict the program with these repairs made."""
+        outcome = self.outcome(repairs)
+        speedup = self.before.host_wall / max(outcome.run.host_wall, 1)
+        margin = self._margin(outcome) if outcome.changed else 0.0
+        return Prediction(
+            repairs=outcome.repairs, wall_ms=outcome.run.host_wall * self.scale / 1e6, speedup=speedup,
+            low=speedup / (1 + margin), high=speedup * (1 + margin),
+        )  # fmt: skip
+
+    def _machine_for(self, script: Script) -> Machine:
+        if not script.graph:
+            return self.machine
+        # Kernels of a graph follow each other without the hop of separate launches, and take no queue entries.
+        hops = {pair: list(three) for pair, three in self.machine.hops.items()}  # type: ignore[call-overload]
+        return self.machine.with_knobs(hops=hops | {"sm>sm": [GRAPH_HOP] * 3}, launch_depth="none")
+
+    def _margin(self, outcome: Outcome) -> float:
+        acts = (*self.script.acts, *outcome.script.acts)
+        durations = [act.duration for act in outcome.script.acts if act.op >= 0]
+        margin = _NOISE + abs(self.error)
+        margin += _PAGEABLE * any(act.pageable and not act.reads_back for act in acts)
+        margin += _FRAMEWORK * bool((self.work.timeline.ranges.kind == RangeKind.CPU_OP).any())
+        margin += _SHORT * (float(np.median(durations)) < _SHORT_OPERATION if durations else False)
+        return margin
+
+
+GRAPH_HOP = 350.0  # ns between dependent kernels of a graph (H200: 0.68 us a node of 0.3 us)
+
+
+def together(what_if: WhatIf, candidates: Sequence[str]) -> Prediction | None:
+    """Find the set of repairs with the shortest wall time: pairs first, then one more as long as it pays.
+
+    None where no set beats the best single repair by what makes a change worth while.
+    """
+    singles = {name: what_if.predict([name]).speedup for name in candidates}
+    if len(singles) < 2:
+        return None
+    names = sorted(singles, key=lambda name: -singles[name])
+    pairs = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
+    best: tuple[str, ...] = max(pairs, key=lambda pair: what_if.predict(pair).speedup)
+    best_speedup = what_if.predict(best).speedup
+    while rest := [name for name in names if name not in best]:
+        more = max((what_if.predict((*best, name)) for name in rest), key=lambda p: p.speedup)
+        if more.speedup < best_speedup * (1 + WORTH):
+            break
+        best, best_speedup = more.repairs, more.speedup
+    if best_speedup < max(singles.values()) * (1 + WORTH):
+        return None
+    return what_if.predict(best)
+
+
+def _stretch(work: Work) -> tuple[Work, float]:
+    """Give the work itself, or a stretch of it, with how many times the stretch fits into the whole."""
+    if not (work.ops.call >= 0).any():
+        raise GaplessError("The timeline does not say which calls issued the work, so it cannot be replayed.")
+    count = len(work.ops)
+    if count <= LONGEST:
+        return work, 1.0
+    first = (count - LONGEST) // 2
+    start, end = int(work.ops.start[first]), int(work.ops.end[first : first + LONGEST].max())
+    part = gather(work.timeline, work.device, start, end)
+    return part, (work.end - work.start) / max(end - start, 1)
