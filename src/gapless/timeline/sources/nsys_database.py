@@ -77,9 +77,11 @@ class Database:
             ) from None
         self._columns = {name: self._columns_of(name) for name in self._tables}
         facts = {
-            text_of(name): text_of(value) for name, value in self.rows("META_DATA_EXPORT", ("name", "value")) if value
+            text_of(name): text_of(value)
+            for table in ("EXPORT_META_DATA", "META_DATA_EXPORT")  # its old name and its new one
+            for name, value in self.rows(table, ("name", "value"))
         }
-        self.facts = {name: value for name, value in facts.items() if name and len(value) <= 1000}
+        self.facts = {name: value for name, value in facts.items() if name and value}
 
     def __enter__(self) -> Database:
         return self

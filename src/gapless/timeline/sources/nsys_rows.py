@@ -48,6 +48,8 @@ _COPIES = {
 _SYNCS = {1: "EVENT_SYNCHRONIZE", 2: "STREAM_WAIT_EVENT", 3: "STREAM_SYNCHRONIZE", 4: "CONTEXT_SYNCHRONIZE"}
 _NVTX = {59: "NVTXPUSHPOPRANGE", 60: "NVTXSTARTENDRANGE", 75: "NVTXDOMAINCREATE"}
 
+_CLASSES = {67: "CUDABACKTRACE"}
+
 _MEMORY_KINDS = {
     "PAGEABLE": MemoryKind.PAGEABLE,
     "PINNED": MemoryKind.PINNED,
@@ -84,7 +86,8 @@ _DIRECTION = "Took {events} as copies inside the device: the export does not say
 
 def calls(export: Database, strings: Numbering, losses: Losses) -> Columns:
     """Read calls into the runtime and the driver. ``thread`` is a global id; ``driver`` tells the driver's own API."""
-    rows = timed(export.read(RUNTIME, "start end globalTid correlationId nameId", "callchainId"), losses)
+    rows = export.read(RUNTIME, "start end globalTid correlationId nameId", "eventClass callchainId")
+    rows = timed(_with_chains(rows, export), losses)
     name = named(export, strings, rows.pop("nameId"), losses)
     stack = _stacks(export, strings, rows.pop("callchainId"))
     apis = strings.things()
@@ -95,6 +98,21 @@ def calls(export: Database, strings: Numbering, losses: Losses) -> Columns:
         "thread": rows.pop("globalTid"),
         "stack": stack,
     }
+
+
+def _with_chains(rows: Columns, export: Database) -> Columns:
+    """Take out the rows that are no calls but repeat one to give its call stack, and hand the stack to the call."""
+    kinds = export.words("ENUM_NSYS_EVENT_CLASS", _CLASSES)
+    repeats = np.isin(rows.pop("eventClass"), [number for number, word in kinds.items() if word])
+    if not repeats.any():
+        return rows
+    _, thread = np.unique(rows["globalTid"], return_inverse=True)
+    call = (thread << 32) + (rows["correlationId"] & NOWHERE)
+    told, first = np.unique(call[repeats], return_index=True)
+    at = np.minimum(np.searchsorted(told, call), len(told) - 1)
+    lent = (told[at] == call) & (rows["callchainId"] <= 0)
+    rows["callchainId"] = np.where(lent, rows["callchainId"][repeats][first[at]], rows["callchainId"])
+    return take(rows, ~repeats)
 
 
 def _stacks(export: Database, strings: Numbering, chains: Int64) -> NDArray[np.int32]:

@@ -447,6 +447,23 @@ def test_calls_have_their_stacks(export: SimpleNamespace) -> None:
     assert stacks == ["launch;step(int, float);main", "", "launch;step(int, float);main", "libfoo.so", ""]
 
 
+def test_rows_that_only_give_a_calls_stack_are_no_calls(export: SimpleNamespace) -> None:
+    calls = [
+        export.call(6, 124, 131, 17, eventClass=67, callchainId=5),
+        export.call(3, 125, 130, 17),
+        export.call(3, 125, 130, 17, tid=102),
+        export.call(1, 140, 150, 18),
+    ]
+    chains = [{"id": 5, "symbol": 20, "stackDepth": 0}]
+    timeline = export.read({RUNTIME: calls, "CUDA_CALLCHAINS": chains})
+    assert timeline.calls.kind.tolist() == [CallKind.SYNC_STREAM, CallKind.SYNC_STREAM, CallKind.LAUNCH]
+    stacks = {
+        (timeline.threads[thread].tid, start): timeline.name_of(stack)
+        for thread, start, stack in zip(timeline.calls.thread, timeline.calls.start, timeline.calls.stack, strict=True)
+    }
+    assert stacks == {(101, 0): "void scale<float>(float*)", (102, 0): "", (101, 15): ""}
+
+
 def test_the_wall_clock_and_the_exports_facts_are_kept(export: SimpleNamespace) -> None:
     tables = {
         KERNEL: [export.kernel(500, 600, 1)],
@@ -510,8 +527,9 @@ def test_kernels_without_any_name_are_refused(export: SimpleNamespace) -> None:
         export.read({KERNEL: [export.kernel(0, 1, 1)]}, columns=columns)
 
 
-def test_an_unknown_version_is_said_and_read(export: SimpleNamespace) -> None:
-    facts = {"META_DATA_EXPORT": [{"name": "EXPORT_SCHEMA_VERSION", "value": "9.1.0"}]}
+@pytest.mark.parametrize("table", ["META_DATA_EXPORT", "EXPORT_META_DATA"])
+def test_an_unknown_version_is_said_and_read(export: SimpleNamespace, table: str) -> None:
+    facts = {table: [{"name": "EXPORT_SCHEMA_VERSION", "value": "9.1.0"}]}
     timeline = export.read({KERNEL: [export.kernel(0, 1, 1)], **facts})
     assert len(timeline.ops) == 1
     assert timeline.lost[0].startswith(
