@@ -206,6 +206,11 @@ def test_each_thread_has_a_default_stream_of_its_own_under_per_thread():
     assert got.rows.stream[0] != got.rows.stream[1]
 
 
+def test_a_destroyed_stream_s_name_may_be_used_again():
+    got = program("repeat 3 as i\nhost 1\nstream s\nkernel k{i} on s 1\ndestroy s\nend")
+    assert got.rows.stream[got.rows.op == OpKind.KERNEL].tolist() == [0, 1, 2]
+
+
 def test_default_of_another_device():
     got = program("kernel x on default 1\nkernel y on default.1 1\nkernel z on default.0 1")
     assert [got.streams[s].device for s in got.rows.stream.tolist()] == [0, 1, 0]

@@ -94,7 +94,7 @@ class Reading:
         name = line.words[at]
         if _DEFAULT_STREAM.fullmatch(name) or name in _NOT_FOR_STREAMS:
             line.fail(at, "another name", f"a created stream cannot be called {name!r}")
-        if name in self._streams:
+        if name in self._streams and self._destroyed.pop((self.thread, name), None) is None:
             line.fail(at, "a new name", f"the stream {shown(name)} is there already")
         if name in self._events:
             line.fail(at, "a new name", f"{shown(name)} is an event already")
