@@ -33,7 +33,7 @@ class Blame:
 
     engine: Engine
     busy: int  # ns that the engine needs for its work
-    idle: int  # ns up to its last operation in which it did nothing
+    idle: int  # ns of the window in which it did nothing
     turnaround: int  # ns of the idle time that lie between operations it did back to back: nobody's fault
     waits: Waits  # the rest of the idle time, and what slow copies on the engine itself take too long
 
@@ -69,11 +69,14 @@ class _Gaps:
 
     start: Ints
     end: Ints
-    op: Ints  # the operation that ended it
+    op: Ints  # the operation that ended it; of the last, that runs to the end of the window, the last of all engines
 
 
 def _gaps(work: Work, engine: Engine) -> tuple[_Gaps, int]:
-    """The engine's gaps, and the time lost between operations that it did back to back."""
+    """The engine's gaps, and the time lost between operations that it did back to back.
+
+    The last gap is what the other engines still do when the binding one is through.
+    """
     rows = np.flatnonzero(work.engine == engine)
     reached = np.maximum.accumulate(np.concatenate(([work.start], work.ops.end[rows])))[:-1]
     begun = work.ops.start[rows]
@@ -84,8 +87,11 @@ def _gaps(work: Work, engine: Engine) -> tuple[_Gaps, int]:
     soon = begun - reached <= HOP
     after_same = at(work.engine, work.stream_pred[rows], Engine.NONE) == engine
     back_to_back = soon & ((ready < reached) | (after_same & (work.launched[rows] <= reached)))
-    keep = ~back_to_back
-    return _Gaps(start=reached[keep], end=begun[keep], op=rows[keep]), int((begun - reached)[back_to_back].sum())
+    start, end, op = (column[~back_to_back] for column in (reached, begun, rows))
+    done = int(work.ops.end[work.engine == engine].max(initial=work.start))
+    if done < work.end:
+        start, end, op = np.append(start, done), np.append(end, work.end), np.append(op, work.ops.end.argmax())
+    return _Gaps(start=start, end=end, op=op), int((begun - reached)[back_to_back].sum())
 
 
 def _charged(work: Work, engine: Engine, gaps: _Gaps, excess: Excess) -> Waits:
@@ -124,7 +130,8 @@ def _only_host_was_late(work: Work, gaps: _Gaps) -> Bools:
     ready = np.maximum.reduce([work.stream_ready, work.fence_ready, work.event_ready])[op]
     # No event wait that the timeline does not show can have been the last to hold it.
     no_event = (len(np.unique(work.ops.stream)) == 1) | (work.ops.start[op] - work.launched[op] <= HOP)
-    return (work.ops.call[op] >= 0) & (work.launched[op] > gaps.start) & (ready <= gaps.start) & no_event
+    late = (work.ops.call[op] >= 0) & (work.launched[op] > gaps.start) & (work.ops.start[op] == gaps.end)
+    return late & (ready <= gaps.start) & no_event
 
 
 _REASON_OF = {

@@ -128,8 +128,11 @@ def _unexplained_words(case: Case) -> str:
     if idle < PAYS:
         return "Nothing holds the engines up."
     filling = int(case.waits.cost[case.waits.reason == Reason.PIPELINE].sum()) + case.blame.turnaround
-    why = "for input that is on its way" if filling > case.blame.idle / 2 else "for no reason that this timeline shows"
-    return f"The {case.engine_words} wait {idle:.0%} of the time, {why}."
+    if filling > case.blame.idle / 2:
+        return (
+            f"The {case.engine_words} wait {idle:.0%} of the time: for input, between one and the next, and at the end."
+        )
+    return f"The {case.engine_words} wait {idle:.0%} of the time, for no reason that this timeline shows."
 
 
 def _notes(case: Case, findings: tuple[Finding, ...], *, whole: bool) -> tuple[str, ...]:

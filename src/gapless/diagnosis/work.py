@@ -222,15 +222,33 @@ def _blocked_on(timeline: Timeline, ops: Ops, issue: Ints) -> Ints:
         & (calls.end[rows] > ops.start[mine])
         & np.isin(ops.kind[mine], (OpKind.H2D, OpKind.D2H, OpKind.H2H))
     )
+    # Table 3.1: with pinned memory the asynchronous form returns at once; a long call was busy with other things.
+    pinned = (ops.src[mine] == MemoryKind.PINNED) | (ops.dst[mine] == MemoryKind.PINNED)
+    waits &= ~(pinned & (calls.kind[rows] == CallKind.COPY_ASYNC))
     on[rows[waits]] = mine[waits]
     # Any other waiting call is over when the last operation it covers is: the one that ended last before it returned.
-    by_end = np.argsort(ops.end, kind="stable")
     rows = np.flatnonzero(np.isin(calls.kind, WAITING_CALLS) & (on < 0))
-    place = np.searchsorted(ops.end[by_end], calls.end[rows] + CLOCK_SLACK, side="right") - 1
-    candidate = by_end[np.maximum(place, 0)]
-    waits = (place >= 0) & (ops.end[candidate] > calls.start[rows]) & (issue[candidate] <= calls.start[rows])
-    on[rows[waits]] = candidate[waits]
+    on[rows] = _ended_last_before(calls, rows, ops, issue, np.arange(len(ops)))
+    # A thread that waits for a stream or an event rather waits for what it has issued itself, if that is just done.
+    rows = rows[np.isin(calls.kind[rows], (CallKind.SYNC_STREAM, CallKind.SYNC_EVENT))]
+    issuers = at(calls.thread, ops.call, -1)
+    for thread in np.unique(calls.thread[rows]).tolist():
+        mine = rows[calls.thread[rows] == thread]
+        own = _ended_last_before(calls, mine, ops, issue, np.flatnonzero(issuers == thread))
+        just = (own >= 0) & (calls.end[mine] - at(ops.end, own, LONG_AGO) <= HOP)
+        on[mine[just]] = own[just]
     return on
+
+
+def _ended_last_before(calls: Calls, rows: Ints, ops: Ops, issue: Ints, among: Ints) -> Ints:
+    """For each of some calls, which of some operations ended last before it returned; -1 if it need not have waited."""
+    if not len(among):
+        return np.full(len(rows), -1)
+    by_end = among[np.argsort(ops.end[among], kind="stable")]
+    place = np.searchsorted(ops.end[by_end], calls.end[rows] + CLOCK_SLACK, side="right") - 1
+    last = by_end[np.maximum(place, 0)]
+    waited = (place >= 0) & (ops.end[last] > calls.start[rows]) & (issue[last] <= calls.start[rows])
+    return np.where(waited, last, -1)
 
 
 __all__ = ["HOP", "LONG_AGO", "Bools", "Engine", "Ints", "Work", "at", "gather"]

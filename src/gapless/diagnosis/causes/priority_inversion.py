@@ -16,7 +16,8 @@ The streams' priorities. torch.profiler does not give them; recordings and Nsigh
 stream created with the highest priority.
 
 ## When the repair does not pay or is unsafe
-It makes the urgent path quicker and the whole slower or equal. Starving the bulk work is possible.
+It makes the urgent path quicker and the whole slower or equal, so its cost to the run is always 0 here. Starving the
+bulk work is possible.
 
 ## What it cannot see
 Which of the two the program's purpose depends on.
@@ -56,15 +57,16 @@ def finding(case: Case, waits: Waits) -> Finding | None:
         & (held > 0)
         & np.isin(work.engine[rows], (Engine.SM, Engine.H2D, Engine.D2H))
     )
-    rows, cost = rows[urgent], int(held[urgent].sum())
-    if cost < LEAST * case.wall:
+    rows, waited = rows[urgent], int(held[urgent].sum())
+    if waited < LEAST * case.wall:
         return None
     return Finding(
         cause="priority-inversion",
         title=f"{plural(len(rows), 'urgent operation')} waited behind work of lower priority",
-        cost_ms=cost / 1e6,
+        cost_ms=0.0,  # the engine works meanwhile: what is urgent comes late, and the whole is none the longer
         count=len(rows),
-        evidence=f"They were ready, but their engine was held by operations of lower priority for {ms(cost)} in all.",
+        evidence="They were ready and their streams have a higher priority, but operations of a lower one held their "
+        f"engine: for {ms(waited / len(rows))} each, {ms(waited)} in all. It delays them, not the run as a whole.",
         advice="Shorten the blocks of the bulk kernels, cut bulk copies into pieces, and keep few of them in flight.",
         where=case.where(case.issuers(rows)),
         repair=Repair(name="priority", grade="needs care", precondition="the urgent path matters more than the whole"),
