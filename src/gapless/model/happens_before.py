@@ -246,7 +246,6 @@ class _Exec:
 
     nodes: Sequence[_Node]
     lines: dict[tuple[int, ...], _Line] = field(default_factory=dict)
-    runs: dict[int, int] = field(default_factory=dict)  # row -> how often it ran
     done: State = NOTHING
 
 
@@ -288,6 +287,7 @@ class _Walk:
         self._events: list[State | None] = [None] * len(program.events)
         self._sent: list[deque[State]] = [deque() for _ in program.messages]
         self._receivers: list[deque[_Line]] = [deque() for _ in program.messages]
+        self._runs: dict[int, int] = {}  # row of an operation of a graph -> how often it ran
         self._graphs: list[_Exec | None] = [None] * len(program.graphs)
         self._capturing: dict[int, _Capture] = {}
         self._captured_events: dict[int, tuple[_Capture, tuple[int, ...]]] = {}
@@ -551,7 +551,7 @@ class _Walk:
                     strand.learn(state)
             strand.count += 1
             states.append(strand.state())
-            run = graph.runs[node.row] = graph.runs.get(node.row, 0) + 1
+            run = self._runs[node.row] = self._runs.get(node.row, 0) + 1
             yield Step(node.row, run, row, strand.index, strand.count, strand.clock, *call)
         for strand in graph.lines.values():
             line.learn(strand.state())
