@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.model.kinds import Engine
+from gapless.model.kinds import CallKind, Engine
 from gapless.model.machine import Machine
 from gapless.timeline.measure import Intervals, union
+from gapless.timeline.timeline import RangeKind
 
 from .work import LONG_AGO, Ints, Work
 
@@ -42,9 +42,39 @@ class Profiler:
     least_flush: int = 50_000  # a shorter overlap with the profiler's own work is not one
 
 
+    @property
+    def silent(self) -> bool:
+        """Whether it adds nothing: the run as it was recorded."""
+        return not self.call
+
+    def at_speed(self, host: float) -> Profiler:
+        """Give the same on a host that takes *host* times as long for the same work."""
+        scaled = {name: round(getattr(self, name) * host) for name in _HOST_COSTS}
+        return replace(self, **scaled)
+
+
+_HOST_COSTS = ("cpu_op", "python", "launch", "launch_in_framework", "call", "synchronise")
 UNTRACED = Profiler()
 TRACED = Profiler(cpu_op=0, python=0, launch=0, launch_in_framework=0, call=0, synchronise=0, hop=0, h2d_turnaround=0,
                   d2h_turnaround=0, first=0)  # fmt: skip
+
+# Median duration in ns of a traced launch on the host on which the profiler's costs were measured: from a framework
+# that records its operators, and from C++. Another host takes longer or shorter for both, the profiler less so: between
+# two hosts of which one launched 1.6 times as fast, its costs differed by 1.2.
+_LAUNCH_IN_FRAMEWORK, _LAUNCH = 7_300, 5_000
+
+
+def host_speed(work: Work) -> float:
+    """Tell how many times as long as the reference this run's host takes, from what its launches took."""
+    calls = work.calls
+    launches = (calls.end - calls.start)[calls.kind == CallKind.LAUNCH]
+    if len(launches) < SAMPLES:
+        return 1.0
+    framework = bool((work.timeline.ranges.kind == RangeKind.CPU_OP).any())
+    slower = float(np.median(launches)) / (_LAUNCH_IN_FRAMEWORK if framework else _LAUNCH)
+    # Launches also take long for other reasons (a full queue, a busy device), so a slow one proves no slow host.
+    return float(np.clip(np.sqrt(slower), 0.5, 1.0))
+
 
 # Turnaround of the copy engines under the profiler where the timeline has no back-to-back copies (H200).
 _TURNAROUND = {"h2d": 2_800, "d2h": 6_700}
@@ -187,5 +217,15 @@ def _inside(times: Ints, by: Intervals) -> Ints:
     return np.where(at >= 0, sums[last] + np.minimum(times, by[last, 1]) - by[last, 0], 0)
 
 
-__all__ = ["TRACED", "UNTRACED", "Fraction", "Profiler", "duplex_factor", "fills_gpu", "hops", "lone_durations",
-           "machine_of", "replace", "turnarounds"]  # fmt: skip
+__all__ = [
+    "TRACED",
+    "UNTRACED",
+    "Profiler",
+    "duplex_factor",
+    "fills_gpu",
+    "hops",
+    "host_speed",
+    "lone_durations",
+    "machine_of",
+    "turnarounds",
+]  # fmt: skip

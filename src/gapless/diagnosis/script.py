@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from gapless.model.kinds import CallKind, MemoryKind, OpKind
 from gapless.timeline.timeline import RangeKind
 
-from .fit import Profiler, lone_durations
+from .fit import Profiler, host_speed, lone_durations
 from .work import Ints, Work
 
 SYNC_CALLS = (CallKind.SYNC_DEVICE, CallKind.SYNC_STREAM, CallKind.SYNC_EVENT)
@@ -112,6 +112,7 @@ def script_of(work: Work, profiler: Profiler, tail: float) -> Script:
     *tail* is the last part of a kernel in which its SMs fall free (``Machine.kernel_tail``).
     """
     calls, ops = work.calls, work.ops
+    profiler = profiler.at_speed(host_speed(work))
     rows, threads = _acts(work)
     if not len(rows):
         return Script(acts=(), threads=1)
@@ -170,7 +171,7 @@ def _acts(work: Work) -> tuple[Ints, Ints]:
 
 
 def _logical_threads(work: Work, rows: Ints) -> Ints:
-    """Number the threads. Those whose calls take turns hand work to each other (an autograd engine) and count as one."""
+    """Number the threads. Those whose calls take turns (a program and its autograd engine) count as one."""
     calls = work.calls
     thread, start, end = calls.thread[rows], calls.start[rows], calls.end[rows]
     names, numbers = np.unique(thread, return_inverse=True)
@@ -205,7 +206,7 @@ def _own_cost(work: Work, rows: Ints, profiler: Profiler) -> Ints:
     """What each call costs the host when it does not wait, without the profiler's share."""
     calls, ranges = work.calls, work.timeline.ranges
     cost = calls.end[rows] - calls.start[rows]
-    if not profiler.call:
+    if profiler.silent:
         return cost
     for i in np.flatnonzero(ranges.kind == RangeKind.OVERHEAD).tolist():  # asking for buffers, flushing them
         inside = np.minimum(calls.end[rows], ranges.end[i]) - np.maximum(calls.start[rows], ranges.start[i])
