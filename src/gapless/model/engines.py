@@ -8,7 +8,7 @@ has ended and the host threads have gone on.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from .kinds import Bound
@@ -173,18 +173,19 @@ class Sms:
                 self.slotless = op
                 self._place_begun(sim)
                 return
-            head = heappop(self.queue)  # before it is placed: that may bring one of higher priority to the front
+            entry = heappop(self.queue)  # before it is placed: that may let another one join the queue
             if not self._place(sim, op):
-                heappush(self.queue, head)
+                heappush(self.queue, entry)
                 return  # R6.11: nobody passes a head that does not fit
 
     def _place_begun(self, sim: Simulator) -> None:
         """A kernel that waits for a grid slot holds nothing back: those that have one go on."""
         for entry in sorted(entry for entry in self.queue if entry[3] in self.left):
-            if not self._place(sim, entry[3]):
-                return
             self.queue.remove(entry)
-            self.queue.sort()
+            heapify(self.queue)
+            if not self._place(sim, entry[3]):
+                heappush(self.queue, entry)
+                return
 
     def _place(self, sim: Simulator, op: int) -> bool:
         """Place as many blocks as fit; tell whether all are placed now (fully dispatched)."""
@@ -292,10 +293,23 @@ class Workers:
 
 
 class NoWaiting:
-    """Where an operation runs at once: inside its channel (R3.13), on the calling thread, on the stream itself."""
+    """Where operations run that need no engine: inside their channel (R3.13), on the calling thread, on the stream."""
+
+    def __init__(self) -> None:
+        self.queue: list[int] = []
+        self.waits_to_serve = False
 
     def add(self, sim: Simulator, op: int) -> None:
-        """Run an operation."""
-        end = sim.now + sim.work[op]
-        heappush(sim.events, (end, OP_END, op, 0))
-        sim.started(op, end)
+        """Let an operation run as soon as operations start."""
+        self.queue.append(op)
+        if not self.waits_to_serve:
+            self.waits_to_serve = True
+            sim.to_serve.append(self)
+
+    def serve(self, sim: Simulator) -> None:
+        """Start all of them."""
+        ops, self.queue = self.queue, []
+        for op in ops:
+            end = sim.now + sim.work[op]
+            heappush(sim.events, (end, OP_END, op, 0))
+            sim.started(op, end)

@@ -17,7 +17,21 @@ from heapq import heappop, heappush
 import numpy as np
 
 from .devices import DeviceState, StreamState, hop_table, latencies, make_devices
-from .engines import COPY_END, OP_END, READY, ROOM, ROUND_END, SLOT, TIMER, TRIGGER, TURNED, CopyEngine, Sms, Workers
+from .engines import (
+    COPY_END,
+    OP_END,
+    READY,
+    ROOM,
+    ROUND_END,
+    SLOT,
+    TIMER,
+    TRIGGER,
+    TURNED,
+    CopyEngine,
+    NoWaiting,
+    Sms,
+    Workers,
+)
 from .errors import DeadlockError
 from .hosts import Hosts
 from .kinds import Bound, CallKind, OpKind
@@ -38,7 +52,7 @@ class Simulator:
         self.plan = plan(program, machine)
         self.now = 0
         self.events: list[tuple[int, int, int, int]] = []  # time, what happens, operation or thread, a number
-        self.to_serve: list[CopyEngine | Sms | Workers] = []  # engines to look at before time goes on
+        self.to_serve: list[CopyEngine | Sms | Workers | NoWaiting] = []  # engines to look at before time goes on
         self.retime: set[int] = set()  # devices on which a copy that slows others has started or ended
 
         self.devices, self.streams = make_devices(program, machine, self.plan)
