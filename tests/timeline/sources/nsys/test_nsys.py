@@ -202,6 +202,13 @@ def test_processes_on_one_device_are_kept_apart(export: SimpleNamespace) -> None
     assert timeline.ops.correlation.tolist() == timeline.calls.correlation[timeline.ops.call].tolist()
 
 
+def test_ids_of_one_process_never_become_those_of_another(export: SimpleNamespace) -> None:
+    calls = [export.call(1, 0, 5, 5 + (1 << 31)), export.call(1, 1, 6, 5, pid=200)]
+    timeline = export.read({RUNTIME: calls, KERNEL: [export.kernel(10, 20, 5, pid=200)]})
+    assert timeline.threads[timeline.calls.thread[timeline.ops.call[0]]].pid == 200
+    assert len(set(timeline.calls.correlation.tolist())) == 2
+
+
 def test_processes_number_devices_in_their_own_way(export: SimpleNamespace) -> None:
     gpus = [{"gpuId": gpu, "cudaId": 0, "pid": pid} for gpu, pid in ((2, 100), (1, 200))]
     kernels = [export.kernel(0, 1, 1, pid=100), export.kernel(2, 3, 1, pid=200)]
@@ -323,6 +330,27 @@ def test_without_ids_of_records_the_last_record_before_the_wait_counts(export: S
     row = timeline.marks.kind.tolist().index(MarkKind.WAIT)
     assert timeline.marks.record[row] == 3
     assert timeline.streams[timeline.marks.waits_on[row]].id == 14
+
+
+def test_an_event_recorded_after_the_wait_or_never_is_not_waited_for(export: SimpleNamespace) -> None:
+    tables = event_tables(export, eventSyncId=None)
+    first, second = tables[EVENT]
+    later = export.at(0, 0, 6, stream=15) | {"timestamp": 0, "eventId": 50}
+    tables[EVENT] = [later, second, first]  # rows need not be in order
+    tables[RUNTIME].append(export.call(4, 50, 52, 6))
+    tables[SYNC] = [wait(export, 30, 2, 4, eventId=50), wait(export, 60, 2, 7, eventId=60)]
+    tables[RUNTIME].append(export.call(5, 60, 61, 7))
+    marks = export.read(tables).marks
+    waits = marks.take(marks.kind == MarkKind.WAIT)
+    assert waits.event.tolist() == [50, 60]
+    assert waits.record.tolist() == [3, -1]
+    assert waits.waits_on[1] == -1
+
+
+def test_a_record_that_two_rows_claim_is_tied_to_nothing(export: SimpleNamespace) -> None:
+    marks = export.read(event_tables(export, eventSyncId=1)).marks
+    waits = marks.take(marks.kind == MarkKind.WAIT)
+    assert (waits.record[0], waits.waits_on[0]) == (-1, -1)
 
 
 def test_waits_without_records_are_said_to_be_unknown(export: SimpleNamespace) -> None:

@@ -103,7 +103,12 @@ def test_what_nsys_says_when_it_fails_is_passed_on(
 ) -> None:
     report = tmp_path / "run.nsys-rep"
     report.write_bytes(b"a report")
-    install(tmp_path / "bin", monkeypatch, "print('Generating...'); sys.exit('Importer error: the report is broken')")
+    # It may have begun the export before it failed.
+    install(
+        tmp_path / "bin",
+        monkeypatch,
+        "open(sys.argv[5], 'w').close()\nprint('Generating...')\nsys.exit('Importer error: the report is broken')",
+    )
     with pytest.raises(
         GaplessError,
         match=r"run\.nsys-rep is a report .* nsys could not export it: Importer error: the report is broken",
