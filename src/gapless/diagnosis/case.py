@@ -285,6 +285,16 @@ def plural(count: int, word: str, many: str = "") -> str:
     return f"{count:,} {word if count == 1 else many or word + 's'}"
 
 
+def times(count: int) -> str:
+    """Give "once", "2 times"."""
+    return "once" if count == 1 else f"{count:,} times"
+
+
+def each_of(cost: float, count: int) -> str:
+    """Give a cost in ns of something that happened *count* times: "3 ms", "3 ms each time, 12 ms in all"."""
+    return ms(cost) if count == 1 else f"{ms(cost / count)} each time, {ms(cost)} in all"
+
+
 def directions(kinds: NDArray[np.integer[Any]]) -> str:
     """Give the directions of some copies in words."""
     present = [name for name, kind in (("H2D", OpKind.H2D), ("D2H", OpKind.D2H)) if (kinds == kind).any()]
@@ -292,6 +302,6 @@ def directions(kinds: NDArray[np.integer[Any]]) -> str:
 
 
 __all__ = [
-    "ALLOCATION_CALLS", "COPY_CALLS", "ENGINE_WORDS", "SYNC_CALLS", "Bools", "Case", "Ints", "directions", "ms",
-    "plural", "shorten", "size",
+    "ALLOCATION_CALLS", "COPY_CALLS", "ENGINE_WORDS", "LEAST", "PAYS", "SYNC_CALLS", "Bools", "Case", "Ints",
+    "directions", "each_of", "ms", "plural", "shorten", "size", "times",
 ]  # fmt: skip

@@ -49,10 +49,12 @@ def explain(
     Raises GaplessError for a window or device that the timeline does not have.
     """
     row = busiest_device(timeline) if device is None else _device_row(timeline, device)
-    if not len(timeline.ops):
+    if not (timeline.ops.device == row).any():
         return _nothing(timeline, row)
     start, end = window_of(timeline, device=row, start_ns=start_ns, end_ns=end_ns, steps=steps)
     work = gather(timeline, row, start, end)
+    if not len(work.ops):
+        return replace(_nothing(timeline, row), wall_ms=(end - start) / 1e6, window=(start, end))
     known = infer_kinds(work)
     if known is not timeline:
         work = gather(known, row, start, end)
@@ -228,16 +230,24 @@ def _device_name(device: Device) -> str:
 
 
 def _nothing(timeline: Timeline, row: int) -> Report:
-    """The report of a timeline without work on any device: a fact, and no verdict."""
+    """The report where a device has no work: a fact, and no verdict."""
     device = timeline.devices[row] if timeline.devices else Device(id=0)
+    busy = np.unique(timeline.ops.device).tolist()
+    if not busy:
+        headline = "No GPU activity in this timeline. Was CUDA activity switched on when it was recorded "
+        headline += "(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])?"
+    elif row in busy:
+        headline = "No GPU activity in this window."
+    else:
+        names = ", ".join(str(timeline.devices[other].id) for other in busy)
+        headline = f"No activity on device {device.id}: what worked in this timeline is device {names}."
     return Report(
         source=timeline.source,
         device=_device_name(device),
         wall_ms=0.0,
         engines={name: EngineUse(busy=0.0, bytes=0, gb_per_s=0.0) for name in ENGINES},
         overlapped=0.0,
-        headline="No GPU activity in this timeline. Was CUDA activity switched on when it was recorded "
-        "(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])?",
+        headline=headline,
         unknown=timeline.unknown,
         lost=timeline.lost,
         timeline=timeline,

@@ -12,11 +12,12 @@ from dataclasses import replace
 import numpy as np
 
 from gapless.model.kinds import CallKind, StreamKind
-from gapless.timeline.timeline import Stream, Timeline
+from gapless.timeline.timeline import Timeline
 
-from .work import HOP, LONG_AGO, Ints, Work
+from .work import HOP, LONG_AGO, Bools, Ints, Work
 
 CLOCK_NOISE = 2_000  # ns by which intervals of one device clock may seem to overlap
+CHANCE = 3  # so many times are no chance
 
 
 def infer_kinds(work: Work) -> Timeline:
@@ -27,15 +28,23 @@ def infer_kinds(work: Work) -> Timeline:
     fencing = np.isin(work.ops.stream, legacy)
     if not fencing.any():
         return timeline
+    seen = {row: _fencing_seen(work, work.ops.stream == row, fencing) for row in used
+            if timeline.streams[row].kind is StreamKind.UNKNOWN}  # fmt: skip
+    # A wait for an event can look like a fence on both sides of it, and a few times the one starting when the other
+    # ends may be chance.
     waits = int(np.count_nonzero(timeline.calls.kind == CallKind.WAIT_EVENT))
+    no_chance = sum(kept for _, kept in seen.values()) >= CHANCE + 2 * waits
     streams = list(timeline.streams)
-    for row, stream in enumerate(streams):
-        if stream.kind is StreamKind.UNKNOWN and row in used:
-            streams[row] = _inferred(stream, work, work.ops.stream == row, fencing, waits)
+    for row, (broken, kept) in seen.items():
+        if broken:
+            streams[row] = replace(streams[row], kind=StreamKind.NON_BLOCKING, inferred=True)
+        elif kept and no_chance:
+            streams[row] = replace(streams[row], kind=StreamKind.BLOCKING, inferred=True)
     return timeline.with_streams(streams)
 
 
-def _inferred(stream: Stream, work: Work, mine: np.ndarray, fencing: np.ndarray, waits: int) -> Stream:
+def _fencing_seen(work: Work, mine: Bools, fencing: Bools) -> tuple[int, int]:
+    """How often a stream's work overlapped the default stream's against the fence, and how often the fence held it."""
     order = np.lexsort((work.ops.start, work.issue))
     broken = kept = 0
     for ours, theirs in ((mine, fencing), (fencing, mine)):
@@ -46,13 +55,10 @@ def _inferred(stream: Stream, work: Work, mine: np.ndarray, fencing: np.ndarray,
             ended = _latest_end_before(work, earlier, later)
             start = work.ops.start[later]
             broken += int(np.count_nonzero(ended > start + CLOCK_NOISE))
-            pending = ended > work.launched[later]  # the fence, and not the host, decided when it started
+            # The fence decided when it started: not the host, nor the operation before it in its own stream.
+            pending = ended > np.maximum(work.launched[later], work.stream_ready[later])
             kept += int(np.count_nonzero(pending & (ended <= start) & (start - ended <= HOP)))
-    if broken:
-        return replace(stream, kind=StreamKind.NON_BLOCKING, inferred=True)
-    if kept > 2 * waits:
-        return replace(stream, kind=StreamKind.BLOCKING, inferred=True)
-    return stream
+    return broken, kept
 
 
 def _latest_end_before(work: Work, earlier: Ints, later: Ints) -> Ints:

@@ -155,6 +155,8 @@ class Walker:
         if self._call[op] >= 0:
             held += self._of_host(op)
         held.sort(reverse=True)
+        if [c.reason for c in held[:2]] == [Reason.PACE, Reason.HOST]:
+            del held[0]  # the host was late as it is
         if held and start - held[0].time > HOP and (event := self._nearby_end(op, held[0].time)) >= 0:
             # R5.2: an event wait that the timeline does not show looks like this.
             reason = Reason.REUSE if is_reuse(self._kind[event], kind) else Reason.PIPELINE

@@ -136,7 +136,7 @@ def _launched(timeline: Timeline, ops: Ops, issue: Ints, latency: int) -> Ints:
     is_launch = np.isin(kind, (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH))
     is_staged = (ops.kind == OpKind.H2D) & (ops.src == MemoryKind.PAGEABLE)
     is_staged &= kind == CallKind.COPY_ASYNC  # the synchronous form waits for the device first
-    at_its_end = (is_launch | is_staged) & (returned <= ops.start)
+    at_its_end = (is_launch | is_staged) & (returned <= ops.start + CLOCK_SLACK)
     reached = np.where(at_its_end, np.maximum(issue + latency, returned), issue + latency)
     return np.where(ops.call >= 0, np.minimum(reached, ops.start), LONG_AGO)
 

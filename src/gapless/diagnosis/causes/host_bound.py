@@ -23,7 +23,7 @@ What the host did where the source has no frames or operators for it, and waits 
 
 from __future__ import annotations
 
-from ..case import Bools, Case, ms, plural
+from ..case import Bools, Case, each_of, times
 from ..report import Finding
 from ..waits import Reason, Waits
 
@@ -42,11 +42,11 @@ def finding(case: Case, waits: Waits) -> Finding | None:
     doing = case.host_was_doing(waits)
     return Finding(
         cause="host-bound",
-        title=f"The device waits for the host's own work {plural(count, 'time')}",
+        title=f"The device waits for the host's own work {times(count)}",
         cost_ms=cost / 1e6,
         count=count,
-        evidence=f"The host was not blocked by the device, and issued nothing for {ms(cost / count)} each time, "
-        f"{ms(cost)} in all{f' (in the longest, mostly in {doing})' if doing else ''}.",
+        evidence=f"The host was not blocked by the device, and issued nothing for {each_of(cost, count)}"
+        f"{f' (in the longest, mostly in {doing})' if doing else ''}.",
         advice="Move that work off the launching thread (loader workers, a prefetching thread), or make it shorter.",
         where=case.where_before(waits),
         spans=case.spans(waits),

@@ -33,7 +33,7 @@ import numpy as np
 
 from gapless.model.kinds import OpKind
 
-from ..case import COPY_CALLS, SYNC_CALLS, Bools, Case, Ints, ms, plural
+from ..case import COPY_CALLS, SYNC_CALLS, Bools, Case, Ints, each_of, times
 from ..host import TINY
 from ..report import Finding, Repair
 from ..waits import Waits
@@ -56,12 +56,12 @@ def finding(case: Case, waits: Waits) -> Finding | None:
     cost = int(waits.cost.sum())
     values = bool(np.count_nonzero(case.work.ops.bytes[_fetched(case, waits)] <= TINY) > len(waits) / 2)
     if cost:
-        effect = f"the {case.engine_words} then wait {ms(cost / len(calls))} each time, {ms(cost)} in all"
+        effect = f"the {case.engine_words} then wait {each_of(cost, len(calls))}"
     else:
         effect = "that costs the device nothing here: it has work in hand, or waits for something else"
     return Finding(
         cause="host-synchronize",
-        title=f"The host waits for the device {plural(len(calls), 'time')} in the loop",
+        title=f"The host waits for the device {times(len(calls))}{' in the loop' * (len(calls) > 1)}",
         cost_ms=cost / 1e6,
         count=len(calls),
         evidence=f"In {case.api_names(calls)}{' for values fetched from the device' * values} the host issues nothing; "

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..case import Bools, Case, ms, plural
+from ..case import Bools, Case, each_of, ms, plural
 from ..report import Finding, Repair
 from ..waits import Reason, Waits
 
@@ -48,21 +48,23 @@ def finding(case: Case, waits: Waits) -> Finding | None:
     """Say how long operations are beside the time that the host takes to issue one."""
     if not case.matters(waits):
         return None
-    work = case.work
     late = waits.take(waits.reason == Reason.HOST)
     cost, waited = int(waits.cost.sum()), int(late.cost.sum())
-    ops = case.distinct((late if waited >= cost - waited else waits).op)
-    duration = float(np.median((work.ops.end - work.ops.start)[ops]))
-    parts = []
+    ops = case.distinct((late if waited >= cost / 2 else waits).op)
+    duration = float(np.median((case.work.ops.end - case.work.ops.start)[ops]))
+    title = f"{plural(len(ops), 'operation')} {'was' if len(ops) == 1 else 'were'} issued late by a busy host"
+    parts: list[str] = []
     if waited:
-        parts.append(f"The device waits {ms(waited / case.count(late.op))} for each of them, {ms(waited)} in all, and "
-                     f"then works on it for {ms(duration)} (median): the host issues more slowly than the device "
-                     "works.")  # fmt: skip
-    if cost > waited:
-        parts.append(f"If nothing else held the device up, it would wait another {ms(cost - waited)} for the host.")
+        parts.append(f"The device waits {each_of(waited, case.count(late.op))}, and then works for {ms(duration)} "
+                     "(median): the host issues more slowly than the device works.")  # fmt: skip
+    if waited < cost:
+        parts.append(f"Without the waits for other reasons it would wait {ms(cost - waited)}{' more' * bool(waited)} "
+                     "for the host to issue its work.")  # fmt: skip
+    if waited < cost / 2:
+        title = "The host issues the work hardly faster than the device does it"
     return Finding(
         cause="launch-bound",
-        title=f"{plural(len(ops), 'operation')} {'was' if len(ops) == 1 else 'were'} issued late by a busy host",
+        title=title,
         cost_ms=cost / 1e6,
         count=len(ops),
         evidence=" ".join(parts),
