@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gapless.model.kinds import OpKind
 
-from .walk import is_reuse
 from .script import Script
+from .walk import is_reuse
 
 _COPIES = (OpKind.H2D, OpKind.D2H)
 

@@ -41,7 +41,6 @@ class Profiler:
     first: int = 350_000  # inside the first traced call
     least_flush: int = 50_000  # a shorter overlap with the profiler's own work is not one
 
-
     @property
     def silent(self) -> bool:
         """Whether it adds nothing: the run as it was recorded."""

@@ -136,7 +136,9 @@ class _Table:
         known = self._grids.get(shape)
         if known is None and shape is not None:
             blocks, threads, registers, shared = shape
-            self._program.grids.append(Grid(blocks=blocks, block=None, threads=threads, registers=registers, shared=shared))
+            self._program.grids.append(
+                Grid(blocks=blocks, block=None, threads=threads, registers=registers, shared=shared)
+            )
             known = self._grids[shape] = len(self._program.grids) - 1
         return known or 0
 

@@ -17,7 +17,7 @@ from gapless.model.kinds import CallKind, MemoryKind, OpKind
 from gapless.timeline.timeline import RangeKind
 
 from .fit import Profiler, host_speed, lone_durations
-from .work import Ints, Work
+from .work import LONG_AGO, Ints, Work
 
 SYNC_CALLS = (CallKind.SYNC_DEVICE, CallKind.SYNC_STREAM, CallKind.SYNC_EVENT)
 FREE_CALLS = (CallKind.FREE, CallKind.HOST_FREE, CallKind.HOST_UNREGISTER)
@@ -29,6 +29,7 @@ _ACTS = (CallKind.COPY_SYNC, *SYNC_CALLS, *ALLOCATION_CALLS)
 _COPIES = (OpKind.H2D, OpKind.D2H)
 _PLAIN_CALL = 1_500  # ns: own cost of a copy call that always waits and so never shows it
 LONG_RETURN = 20_000  # ns: a call that returns this much after its operation began did something else there
+PAUSE_LEAST, PAUSE_MOST = 15_000, 200_000  # ns between which a pause that nothing explains is kept
 _SYNC_CALL = 500  # ns: own cost of a synchronise
 # New streams of a repair are numbered from here on; smaller numbers are rows of the timeline's streams.
 NEW_STREAM = 1 << 20
@@ -123,6 +124,7 @@ def script_of(work: Work, profiler: Profiler, tail: float) -> Script:
     own = _own_cost(work, rows, profiler)
     pageable = work.pageable()
     of_call = _operations_by_call(work)
+    pauses = _unexplained(work).tolist()
     acts: list[Act] = []
     stream_now: dict[int, int] = {}
     for row, thread, gap, cost in zip(rows.tolist(), threads.tolist(), gaps.tolist(), own.tolist(), strict=True):
@@ -134,6 +136,10 @@ def script_of(work: Work, profiler: Profiler, tail: float) -> Script:
             for position, op in enumerate(issued):
                 act = _operation(work, op, kind, float(durations[op]))
                 act.thread = thread
+                if position == 0 and acts and acts[-1].call in FREE_CALLS:
+                    acts[-1].post += pauses[op]  # the device is slow to start again after a free
+                else:
+                    act.duration += pauses[op]
                 if position == 0:
                     act.gap, act.cost, act.waited = gap, cost, waited_for >= 0
                     if act.waited:  # it waits for itself: what it did before and after is the host's
@@ -257,6 +263,23 @@ def _grid(work: Work, row: int) -> tuple[int, int, int, int] | None:
 
 def _product(shape: NDArray[np.int32]) -> int:
     return int(shape[0]) * int(shape[1]) * int(shape[2])
+
+
+def _unexplained(work: Work) -> NDArray[np.int64]:
+    """Short pauses before an operation that nothing in the timeline explains, such as the one behind a ``cudaFree``.
+
+    They belong to the machine and are kept. Long ones are more likely waits that the timeline does not show, and are
+    left out: the replay error then tells that something is missing. A copy of pageable memory explains its own.
+    """
+    ready = np.maximum.reduce([work.launched, work.stream_ready, work.fence_ready, work.event_ready, work.engine_ready])
+    pause = work.ops.start - ready
+    idle = np.zeros(len(pause), bool)
+    for engine in np.unique(work.engine):
+        rows = np.flatnonzero(work.engine == engine)
+        reached = np.maximum.accumulate(np.concatenate(([LONG_AGO], work.ops.end[rows][:-1])))
+        idle[rows] = reached <= ready[rows]
+    kept = (pause > PAUSE_LEAST) & (pause < PAUSE_MOST) & idle & ~work.pageable()
+    return np.where(kept, pause - PAUSE_LEAST // 2, 0)
 
 
 def _staged_before(work: Work, op: int, call: int) -> int:

@@ -45,7 +45,7 @@ class Outcome:
 
 
 class WhatIf:
-    """Replays one device's work, unchanged and repaired. Raises GaplessError where nothing was issued by known calls."""
+    """One device's work, replayed and repaired. Raises GaplessError where no call is known that issued any of it."""
 
     def __init__(self, work: Work, rates: dict[OpKind, PinnedRate], base: Machine | None = None) -> None:
         self.base = base or Machine.named("h200")

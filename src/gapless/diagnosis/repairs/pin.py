@@ -23,7 +23,9 @@ _CALL = 2_000  # ns: own cost of cudaMemcpyAsync from pinned memory where the ti
 def apply(script: Script, value: int, shop: Shop) -> Script:
     """Make every copy of pageable memory a pinned one; values of a few bytes stay as they are."""
     cost = _cost(script)
-    return script.with_acts(_pinned(act, cost, shop) if act.pageable and not act.reads_back else act for act in script.acts)
+    return script.with_acts(
+        _pinned(act, cost, shop) if act.pageable and not act.reads_back else act for act in script.acts
+    )
 
 
 def _pinned(act: Act, cost: int, shop: Shop) -> Act:
