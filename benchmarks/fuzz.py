@@ -1,0 +1,90 @@
+"""Read thousands of damaged traces: each must end in a consistent Timeline or in one clear sentence.
+
+    python benchmarks/fuzz.py [TRACE ...] [--inputs 5000] [--seed 0] [--seconds 10] [--memory 2000]
+
+Without traces, small synthetic ones are damaged. An input that ends otherwise, takes longer or needs more memory is
+kept in the folder that ``--keep`` names, and the exit status is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import importlib.util
+import resource
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from pathlib import Path
+from random import Random
+from types import ModuleType
+
+from gapless.model.errors import GaplessError
+from gapless.timeline.sources import load
+
+
+def damage() -> ModuleType:
+    """Load the damage that the tests use."""
+    path = Path(__file__).resolve().parents[1] / "tests" / "fuzz" / "conftest.py"
+    spec = importlib.util.spec_from_file_location("damage", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def out_of_time(*_: object) -> None:
+    raise TimeoutError
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Read thousands of damaged traces.")
+    parser.add_argument("traces", nargs="*", type=Path)
+    parser.add_argument("--inputs", type=int, default=5000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=10, help="the most that one input may take")
+    parser.add_argument("--memory", type=int, default=2000, help="MB that the process may address")
+    parser.add_argument("--keep", type=Path, default=Path("fuzz-findings"), help="folder for inputs that fail")
+    chosen = parser.parse_args()
+    tools = damage()
+    seeds = [tools.trace(layout) for layout in tools.LAYOUTS]
+    if chosen.traces:
+        seeds = [gzip.decompress(data) if (data := p.read_bytes())[:2] == b"\x1f\x8b" else data for p in chosen.traces]
+    resource.setrlimit(resource.RLIMIT_AS, (chosen.memory << 20, chosen.memory << 20))
+    signal.signal(signal.SIGALRM, out_of_time)
+    endings: Counter[str] = Counter()
+    slowest = 0.0
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        for number in range(chosen.inputs):
+            random = Random(f"{chosen.seed}.{number}")
+            path.write_bytes(tools.damaged(random.choice(seeds), random))
+            start = time.perf_counter()
+            signal.setitimer(signal.ITIMER_REAL, chosen.seconds)
+            try:
+                tools.check(load(path))
+                ending = "read"
+            except GaplessError:
+                ending = "refused"
+            except BaseException as problem:
+                if isinstance(problem, KeyboardInterrupt):
+                    raise
+                ending = f"FAILED: {type(problem).__name__}"
+                chosen.keep.mkdir(exist_ok=True)
+                (chosen.keep / f"{chosen.seed}.{number}.json").write_bytes(path.read_bytes())
+                traceback.print_exc(limit=-3)
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            endings[ending] += 1
+            slowest = max(slowest, time.perf_counter() - start)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(dict(endings), f"slowest {slowest:.2f} s, peak {peak:.0f} MB")
+    sys.exit(any(ending.startswith("FAILED") for ending in endings))
+
+
+if __name__ == "__main__":
+    main()
