@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from gapless.model.happens_before import Happened, order
 from gapless.model.kinds import CallKind, MemoryKind, OpKind, StreamKind
 from gapless.model.program import Buffer, Event, Program, Stream
-from gapless.model.races import RaceClass, find_races
+from gapless.model.races import Race, RaceClass, find_races
+from gapless.model.repairs import Insertion
 
 # ------------------------------------------------------------------------------------------------- the simple checker
 
@@ -337,7 +338,8 @@ STATEMENTS = (
     "kernel", "kernel", "h2d", "d2h", "sync copy", "memset", "record", "record", "wait", "wait", "sync", "sync event",
     "sync device", "query", "read", "write", "send", "receive", "graph", "launch", "peer", "malloc", "free", "empty",
 )  # fmt: skip
-statements = st.lists(st.integers(0, len(STATEMENTS) * 6**4 - 1), min_size=2, max_size=24)
+numbers = st.integers(0, len(STATEMENTS) * 6**4 - 1)
+statements = st.lists(numbers, min_size=2, max_size=24)
 
 
 def decoded(number: int) -> tuple[str, int, int, int, int]:
@@ -507,3 +509,69 @@ def test_agrees_with_the_transitive_closure(drawn, devices, threads, seed):
         if r.kind != RaceClass.NONDETERMINISM
     }
     assert found == naive.races()
+
+
+# ---------------------------------------------------------------------------------------------------------- repairs
+
+
+def repaired(program: Program, happened: Happened, race: Race) -> tuple[Program, Happened, dict[int, int]]:
+    """The program with the statements of a repair put in; and where each row of it is now."""
+    new = program.take(list(range(len(program))))
+    added: list[tuple[Insertion, int]] = []
+    for insertion in race.repair.add:
+        thread = program.threads[program.rows.thread[insertion.row]]
+        with new.thread(thread):
+            added.append((insertion, said(new, insertion.statement)))
+
+    def with_added(rows: list[int]) -> list[int]:
+        put: list[int] = []
+        for row in rows:
+            put += [at for i, at in added if i.row == row and not i.after]
+            put.append(row)
+            put += [at for i, at in added if i.row == row and i.after]
+        return put
+
+    rows = with_added(list(range(len(program))))
+    moved = {row: at for at, row in enumerate(rows)}
+    errors = [happened.errors[row] if row < len(program) else 0 for row in rows]
+    return new.take(rows), Happened(errors, [moved[row] for row in with_added(happened.issued)]), moved
+
+
+def said(program: Program, statement: str) -> int:
+    """Make the call that a statement of a repair asks for."""
+    match statement.split():
+        case [("record" | "wait") as what, event, "on", stream]:
+            return getattr(stream_called(program, stream), what)(event_called(program, event))
+        case ["sync", "event", event]:
+            return event_called(program, event).sync()
+        case ["sync", stream]:
+            return stream_called(program, stream).sync()
+        case ["send", message]:
+            return program.send(message)
+        case ["receive", message]:
+            return program.receive(message)
+    raise AssertionError(statement)
+
+
+def stream_called(program: Program, name: str) -> Stream:
+    return Stream(program, next(row for row, info in enumerate(program.streams) if info.name == name))
+
+
+def event_called(program: Program, name: str) -> Event:
+    row = next((row for row, info in enumerate(program.events) if info.name == name), -1)
+    return program.event(name) if row < 0 else Event(program, row)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(numbers, min_size=2, max_size=12), st.integers(1, 2), st.integers(1, 3), st.integers(0, 3))
+def test_every_repair_repairs(drawn, devices, threads, seed):
+    program, happened = build(drawn, devices, threads, seed)
+    for race in find_races(program, happened)[:: max(1, len(drawn) // 4)]:
+        new, then, moved = repaired(program, happened, race)
+        left = find_races(new, then).between(
+            *((moved[a.row], a.run) if a.run else moved[a.row] for a in (race.first, race.second))
+        )
+        if race.repair.add:
+            assert race.kind not in [r.kind for r in left], (str(race), [new.describe(row) for row in then.issued])
+        else:
+            assert race.misplaced

@@ -67,7 +67,7 @@ class Race:
     second: Access
     buffers: tuple[str, ...]
     repair: Repair
-    misplaced: bool = False  # the two are in order, in the wrong one: used after the free, or before the allocation
+    misplaced: bool = False  # the second has to be the first: used after the free, or before the allocation
 
     @property
     def buffer(self) -> str:
@@ -164,7 +164,7 @@ class _Pair(NamedTuple):
     kind: RaceClass
     first: Use
     second: Use
-    misplaced: bool  # in order, but in the wrong one: used after the free, or before the allocation
+    misplaced: bool  # the second has to be the first: used after the free, or before the allocation
 
 
 Key = tuple[int, int, int, int, int]
@@ -254,9 +254,7 @@ class _Check:
             if other.step is not step:
                 self._found(_kind(other, use), other, use)
         if number in self._freed and not (use.lifetime and self._calls[step.row] in ALLOCATIONS):
-            freed = self._freed[number]
-            if _knows(use, freed):
-                self._found(RaceClass.UNALLOCATED, freed, use, misplaced=True)
+            self._found(RaceClass.UNALLOCATED, self._freed[number], use, misplaced=True)
         if number in self._early:
             self._early[number].append(use)
 
@@ -269,7 +267,7 @@ class _Check:
                 self.more = True
                 return
             self._pairs[key] = _Pair(kind, first, second, misplaced)
-        elif kind < pair.kind:
+        elif (kind, not misplaced) < (pair.kind, not pair.misplaced):
             self._pairs[key] = _Pair(kind, first, second, misplaced)
 
     # ------------------------------------------------------------------------------------------------ in plain words
@@ -292,7 +290,7 @@ class _Check:
         called = tuple(self.program.buffers[buffer].name for buffer in buffers)
         first, second = self._access(x, buffers, names), self._access(y, buffers, names)
         if pair.misplaced:
-            repair = repairs.move(x.step, y.step, first_frees=x.lifetime)
+            repair = repairs.move(x.step, y.step, first_frees=x.lifetime, second_frees=y.lifetime)
         else:
             repair = repairs.shortest(x.step, y.step, x.by_host, y.by_host)
         return Race(pair.kind, first, second, called, repair, pair.misplaced)
@@ -329,13 +327,6 @@ def _kind(other: Use, use: Use) -> RaceClass:
     if other.lifetime or use.lifetime:
         return RaceClass.UNALLOCATED
     return RaceClass.ERROR
-
-
-def _knows(use: Use, other: Use) -> bool:
-    """Tell whether *other* is over when *use* begins."""
-    step = other.step
-    stamp = (step.call_line, step.call_tick) if other.by_host else (step.line, step.tick)
-    return (use.step.call_knows if use.by_host else use.step.knows)(*stamp)
 
 
 def _roles(program: Program) -> list[int]:

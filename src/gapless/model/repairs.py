@@ -50,6 +50,10 @@ class Names:
         name = self._program.strings[text] if text >= 0 else self._program.describe(row)
         return f"{name}.{run}" if run and self._runs.get(row, 0) > 1 else name
 
+    def runs_itself(self, row: int) -> bool:
+        """Tell whether the call of a row does something then and there."""
+        return self._runs.get(row) == 0
+
     def is_last(self, row: int, run: int) -> bool:
         """Tell whether it is the last run of an operation of a graph, or no such operation."""
         return run == self._runs.get(row, 0)
@@ -74,6 +78,8 @@ class Repairs:
         self._recorded: dict[int, list[int]] = {}  # of the records of each event
         calls = rows.call.tolist()
         for at, row in enumerate(issued):
+            if not names.runs_itself(row):  # it belongs to a graph
+                continue
             if self._ops[row] >= 0:
                 self._in_stream.setdefault(self._streams[row], []).append(at)
             if calls[row] == CallKind.RECORD:
@@ -108,9 +114,11 @@ class Repairs:
         """Let the host thread of *first* tell that of *second* (rows)."""
         return self._said(self._messages(first, second), told=False)
 
-    def move(self, x: Step, y: Step, *, first_frees: bool) -> Repair:
-        """Say which of two has to move: the free behind the use, or the use behind the allocation."""
+    def move(self, x: Step, y: Step, *, first_frees: bool, second_frees: bool) -> Repair:
+        """Say which of two has to move: the free behind the use, or the allocation before it."""
         first, second = self._names.of(x.row, x.run), self._names.of(y.row, y.run)
+        if first_frees and second_frees:
+            return Repair(f"drop {second}: {first} has freed the memory")
         return Repair(f"move {first} behind {second}" if first_frees else f"move {second} before {first}")
 
     def _standing(self, first: int, second: int) -> int:
