@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from gapless.model.errors import GaplessError
 from gapless.model.kinds import Engine, StreamKind
+from gapless.model.machine import Machine
 from gapless.timeline.measure import (
     Measures,
     StepSummary,
@@ -24,6 +26,7 @@ from gapless.timeline.timeline import Device, Timeline, Unknown
 from .blame import blame
 from .case import LEAST, PAYS, Case, ms, plural
 from .causes import CAUSES
+from .gains import WORTH, Gains, gains
 from .rates import needed, pinned_rates
 from .report import EngineUse, Finding, Report, StepTimes
 from .streams import infer_kinds
@@ -41,12 +44,16 @@ def explain(
     end_ns: int | None = None,
     steps: tuple[int, int] | None = None,
     device: int | None = None,
+    apply: Sequence[str] = (),
+    machine: Machine | None = None,
 ) -> Report:
-    """Explain why the engines of one device waited.
+    """Explain why the engines of one device waited, and predict what repairs would gain.
 
     The window is ``[start_ns, end_ns]`` on the timeline's clock or the steps ``(first, after)``; by default from the
     first to the last work on the device. *device* is an id as in ``timeline.devices``, by default that of the busiest.
-    Raises GaplessError for a window or device that the timeline does not have.
+    *apply* names repairs (``"pin"``, ``"streams=4"``) to predict together; *machine* is the profile that gives what the
+    timeline has no sample of (default: the measured H200). Raises GaplessError for a window or device that the timeline
+    does not have, and for a repair that there is not.
     """
     row = busiest_device(timeline) if device is None else _device_row(timeline, device)
     if not (timeline.ops.device == row).any():
@@ -60,7 +67,9 @@ def explain(
         work = gather(known, row, start, end)
     measures = measure(known, device=row, start=start, end=end)
     case = _case(work, measures)
-    findings = _ranked(case, _findings(case))
+    predicted = gains(case, _findings(case), apply, machine)
+    findings = _ranked(case, predicted)
+    notes = _notes(case, findings, whole=start_ns is None and end_ns is None and steps is None)
     return Report(
         source=timeline.source,
         device=_device_name(case.device),
@@ -69,10 +78,13 @@ def explain(
         overlapped=measures.overlapped_ns / max(case.wall, 1),
         headline=_headline(case, findings),
         findings=findings,
-        notes=_notes(case, findings, whole=start_ns is None and end_ns is None and steps is None),
+        notes=(*notes, *predicted.notes),
         unknown=_unknown(case),
         lost=timeline.lost,
         steps=_step_times(step_times(known, device=row, start=start, end=end)),
+        replay=predicted.replay,
+        together=predicted.together,
+        prediction=predicted.prediction,
         timeline=known,
         device_row=row,
         window=(start, end),
@@ -101,13 +113,23 @@ def _findings(case: Case) -> list[Finding]:
     return found
 
 
-def _ranked(case: Case, findings: list[Finding]) -> tuple[Finding, ...]:
-    """Faults by cost; the verdict first where no fault is worth a repair."""
-    faults = sorted((f for f in findings if not f.verdict), key=lambda f: -f.cost_ms)
-    verdicts = [f for f in findings if f.verdict]
+def _ranked(case: Case, predicted: Gains) -> tuple[Finding, ...]:
+    """Faults by gain, then by cost; the verdict first where no repair is worth it."""
     wall = case.wall / 1e6
-    pays = bool(faults) and faults[0].cost_ms > PAYS * max(wall - faults[0].cost_ms, 0)
-    return tuple(faults + verdicts if pays else verdicts + faults)
+    faults = sorted((f for f in predicted.findings if not f.verdict), key=lambda f: (-_worth(f), -f.cost_ms))
+    verdicts = [f for f in predicted.findings if f.verdict]
+    if predicted.replay is None:  # without gains the cost must do
+        best = max((wall / max(wall - f.cost_ms, 1e-9) for f in faults), default=1.0)
+    else:
+        best = max((f.speedup or 1.0 for f in faults), default=1.0)
+        best = max(best, predicted.together.speedup if predicted.together else 1.0)
+    return tuple(faults + verdicts if best > 1 + PAYS else verdicts + faults)
+
+
+def _worth(finding: Finding) -> float:
+    """The gain of a finding's repair, 1 where it is not worth the change."""
+    gain = finding.speedup or 1.0
+    return gain if gain >= 1 + WORTH else 1.0
 
 
 def _headline(case: Case, findings: tuple[Finding, ...]) -> str:

@@ -1,0 +1,94 @@
+"""What each finding's repair would gain, and what several of them gain together: predictions put beside the findings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gapless.model.errors import GaplessError
+from gapless.model.kinds import OpKind
+from gapless.model.machine import Machine
+
+from .case import Case
+from .repairs import parse
+from .report import Finding, Prediction, Replay
+from .whatif import TRUSTED, WORTH, WhatIf, together
+
+# What often has to come with a repair before it pays: pinned copies need a stream of their own and a host that runs on.
+_WITH = {"pin": ("no-sync", "streams=4", "prefetch=1"), "no-sync": ("prefetch=1",)}
+_LEAST = 0.01  # of the window: a repair whose cause costs less is not tried in sets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gains:
+    """The findings with their gains, and the rest of what replaying says."""
+
+    findings: tuple[Finding, ...]
+    replay: Replay | None = None
+    together: Prediction | None = None
+    prediction: Prediction | None = None
+    notes: tuple[str, ...] = ()
+
+
+def gains(case: Case, findings: Sequence[Finding], repairs: Sequence[str], machine: Machine | None) -> Gains:
+    """Predict what every finding's repair gains, and what *repairs*, asked for by name, give.
+
+    Raises GaplessError for a repair that there is not, and where repairs are asked of a run that cannot be replayed.
+    """
+    for name in repairs:
+        parse(name)
+    try:
+        what_if = WhatIf(case.work, case.rates, machine)
+        replayed = what_if.replay(case.wall / 1e6)
+    except GaplessError as problem:
+        if repairs:
+            raise
+        return Gains(findings=tuple(findings), notes=(f"Nothing is predicted: {problem}",))
+    with_gain = tuple(_with_gain(finding, what_if) for finding in findings)
+    return Gains(
+        findings=with_gain,
+        replay=replayed,
+        together=together(what_if, _candidates(case, with_gain, what_if)),
+        prediction=what_if.predict(repairs) if repairs else None,
+        notes=_notes(what_if),
+    )
+
+
+def _with_gain(finding: Finding, what_if: WhatIf) -> Finding:
+    if finding.verdict or finding.repair is None:
+        return finding
+    predicted = what_if.predict([finding.repair.name])
+    return replace(finding, wall_ms=predicted.wall_ms, speedup=predicted.speedup, low=predicted.low,
+                   high=predicted.high)  # fmt: skip
+
+
+def _candidates(case: Case, findings: Sequence[Finding], what_if: WhatIf) -> list[str]:
+    """The repairs to try in sets: those of faults that cost something, and what they often need beside them."""
+    names = [f.repair.name for f in findings
+             if f.repair is not None and not f.verdict and f.cost_ms * 1e6 >= _LEAST * case.wall]  # fmt: skip
+    returns = (case.work.ops.kind == OpKind.D2H) & (case.work.ops.bytes > 1024)
+    for name in tuple(names):
+        for other in _WITH.get(name, ()):
+            # Steps that send nothing back may build on each other (a training loop): prefetch, do not deal them out.
+            if other == ("prefetch=1" if np.any(returns) else "streams=4"):
+                continue
+            names.append(other)
+    unique = list(dict.fromkeys(names))
+    return [name for name in unique if what_if.outcome([name]).changed or name in names[:1]]
+
+
+def _notes(what_if: WhatIf) -> tuple[str, ...]:
+    notes: list[str] = []
+    if abs(what_if.error) > TRUSTED:
+        notes.append(
+            f"Replaying this run unchanged gives {what_if.error:+.0%} of its wall time: something that this timeline does "
+            "not show, such as event waits, matters here. Do not trust the predicted gains."
+        )
+    if what_if.scale > 1:
+        notes.append(f"Gains are predicted from a stretch of {len(what_if.work.ops):,} operations in the middle of the run.")
+    return tuple(notes)
+
+
+__all__ = ["WORTH", "Gains", "gains"]
