@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.model.errors import GaplessError
-from gapless.timeline.sources.columns import Columns, Numbering
+from gapless.timeline.sources.columns import Columns
 from gapless.timeline.sources.feed import Progress
 from gapless.timeline.sources.losses import Losses
 
@@ -117,12 +117,18 @@ class Database:
                 except _PROBLEMS:  # a table without row ids, or a damaged one
                     continue
 
-    def read(self, table: str, required: str, optional: str = "", texts: Numbering | None = None) -> Columns:
+    def read(
+        self,
+        table: str,
+        required: str,
+        optional: str = "",
+        texts: Callable[[Sequence[bytes | None]], list[int]] | None = None,
+    ) -> Columns:
         """Read columns of whole numbers, named in ``required`` and ``optional`` and parted by spaces.
 
-        What is not told is ``NONE``, or ``NO_TIME``. With ``texts``, the column ``text`` is there too, as numbers of
-        its cells, each bytes or None. A table that is not there is empty. Raises ``GaplessError`` for a required column
-        that is not there, unless the table is empty.
+        What is not told is ``NONE``, or ``NO_TIME``. With ``texts``, which numbers texts, the column ``text`` is there
+        too: the numbers of its cells, ``NONE`` where there is no such column. A table that is not there is empty.
+        Raises ``GaplessError`` for a required column that is not there, unless the table is empty.
         """
         wanted = [*required.split(), *optional.split()]
         present = self._columns.get(table.lower(), frozenset())
@@ -143,7 +149,7 @@ class Database:
         for columns in self._batches(table, told, text=text):
             count += len(columns[0])
             if texts is not None and text:
-                rows_of_texts.append(np.array(texts.of(columns.pop()), np.int32))
+                rows_of_texts.append(np.array(texts(columns.pop()), np.int32))
             for name, cells in zip(told, columns, strict=True):
                 batches[name].append(self._numbers(table, name, cells))
         found: Columns = {}

@@ -72,8 +72,6 @@ _LONGEST = 1 << 55  # ns of one event: more than a year
 _DRIVER = re.compile(r"cu[A-Z]")
 _DEEPEST = 100  # frames kept of a stack, the innermost
 _LONGEST_FRAME = 200  # characters kept of a frame
-# Operators as PyTorch names them for NVTX: "aten::mm, seq = 12, op_id = 34, sizes = [...]".
-_OPERATOR = re.compile(r"([^,]+(?:,(?! (?:seq|op_id) = )[^,]*)*), (?:seq = \d+, )?op_id = \d+(?:,.*)?", re.DOTALL)
 
 _NO_TIME = "Left out {events}: no usable time."
 _NO_LENGTH = "Took the length of {events} as zero: none is given."
@@ -301,46 +299,53 @@ def ranges(export: Database, strings: Numbering, losses: Losses) -> Columns:
 
 
 def _nvtx(export: Database, strings: Numbering, losses: Losses) -> Columns:
-    """Read NVTX ranges, named ``domain:text``, or by the text alone in the default domain.
-
-    Operators of PyTorch are known by how it names them; they lose what makes each name different from the next.
-    """
-    texts = Numbering()
-    rows = export.read(NVTX, "start end eventType globalTid", "textId domainId", texts=texts)
+    """Read NVTX ranges, named ``domain:text``, or by the text alone in the default domain."""
+    cells = Numbering()
+    rows = export.read(
+        NVTX, "start end eventType globalTid", "textId domainId", texts=lambda batch: cells.of(list(map(_told, batch)))
+    )
     types = export.words("ENUM_NSYS_EVENT_TYPE", _NVTX)
     created = take(rows, np.isin(rows["eventType"], [number for number, word in types.items() if "DOMAIN" in word]))
     rows = take(rows, np.isin(rows["eventType"], [number for number, word in types.items() if "RANGE" in word]))
     endless = rows["end"] == NO_TIME
     losses.add(_ENDLESS, int(endless.sum()))
     rows = timed(take(rows, ~endless), losses)
-    things, text, domain_text = _texts(export, texts.things(), (rows, created), losses)
+
+    texts = Numbering()
+    written = [texts.of([text_of(cell)])[0] if cell else NONE for cell, _ in cells.things()]
+    text, domain_text = (_texts(export, texts, [*written, NONE], table, losses) for table in (rows, created))
+    things = texts.things()
     domains = {
         domain: f"{things[row][:_LONGEST_FRAME]}:"
         for domain, row in zip(created["domainId"].tolist(), domain_text.tolist(), strict=True)
-        if things[row]
+        if things[row] and domain != NONE
     }
-    both, row = np.unique((rows["domainId"].astype(np.int64) << 32) + text, return_inverse=True)
-    names = [things[pair & 0xFFFFFFFF] for pair in both.tolist()]
-    operators = [_OPERATOR.fullmatch(name) for name in names]
-    full = [
-        operator[1] if operator else domains.get(pair >> 32, "") + name
-        for pair, name, operator in zip(both.tolist(), names, operators, strict=True)
-    ]
-    kinds = [RangeKind.CPU_OP if operator else RangeKind.NVTX for operator in operators]
-    return _range(of_each(kinds, row), rows, of_each(strings.of(full), row, np.int32))
+    operator = of_each([*(told for _, told in cells.things()), False], rows["text"], np.bool_)
+    domain = np.where(operator, NONE, rows["domainId"]).astype(np.int64)
+    both, row = np.unique((domain << 32) + text, return_inverse=True)
+    names = [domains.get(pair >> 32, "") + things[pair & 0xFFFFFFFF] for pair in both.tolist()]
+    kind = np.where(operator, RangeKind.CPU_OP, RangeKind.NVTX).astype(np.int8)
+    return _range(kind, rows, of_each(strings.of(names), row, np.int32))
 
 
-def _texts(export: Database, cells: list[bytes | None], tables: Sequence[Columns], losses: Losses) -> tuple[Any, ...]:
-    """Give all texts of NVTX rows, and for each table which they are: written out, or registered and named by an id."""
-    strings = Numbering()
-    written = np.array([NONE if cell is None else strings.of([text_of(cell)])[0] for cell in [*cells, None]], np.int32)
-    found: list[NDArray[np.int32]] = []
-    for table in tables:
-        text = written[table["text"]]
-        registered = text == NONE
-        text[registered] = named(export, strings, table["textId"][registered], losses)
-        found.append(text)
-    return strings.things(), *found
+def _told(cell: bytes | None) -> tuple[bytes | None, bool]:
+    """Give a text, and whether it is an operator as PyTorch names it: ``aten::mm, seq = 12, op_id = 34, sizes = []``.
+
+    Operators lose what makes each name different from the next.
+    """
+    if cell is None or (at := cell.find(b", op_id = ")) < 0 or not cell[at + 10 : at + 11].isdigit():
+        return cell, False
+    return cell[:at].partition(b", seq = ")[0], True
+
+
+def _texts(
+    export: Database, texts: Numbering, written: Sequence[int], table: Columns, losses: Losses
+) -> NDArray[np.int32]:
+    """Give the texts of NVTX rows as rows of ``texts``: as they are written, else registered and named by an id."""
+    text = of_each(written, table["text"], np.int32)
+    registered = text == NONE
+    text[registered] = named(export, texts, table["textId"][registered], losses)
+    return text
 
 
 def _range(kind: NDArray[np.int8], rows: Columns, name: NDArray[np.int32]) -> Columns:
