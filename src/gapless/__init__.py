@@ -13,19 +13,33 @@ if TYPE_CHECKING:
 
     from gapless.diagnosis.report import Report
     from gapless.model.errors import GaplessError
+    from gapless.model.machine import Machine
+    from gapless.model.program import Program
+    from gapless.model.simulation import Check, Simulation
+    from gapless.model.tape import Tape
+    from gapless.model.tape import read as read_tape
     from gapless.timeline.sources import load
     from gapless.timeline.timeline import Timeline
 
 __version__ = "0.1.0"
 
-__all__ = ["GaplessError", "Report", "Timeline", "__version__", "explain", "load"]
+__all__ = [
+    "Check", "GaplessError", "Machine", "Program", "Report", "Simulation", "Tape", "Timeline", "__version__", "check",
+    "explain", "load", "read_tape", "simulate",
+]  # fmt: skip
 
-# Where each name lives that is not written below.
+# Where each name lives that is not written below: its module, and what it is called there.
 _HOMES = {
-    "GaplessError": "gapless.model.errors",
-    "Report": "gapless.diagnosis.report",
-    "Timeline": "gapless.timeline.timeline",
-    "load": "gapless.timeline.sources",
+    "Check": "gapless.model.simulation.Check",
+    "GaplessError": "gapless.model.errors.GaplessError",
+    "Machine": "gapless.model.machine.Machine",
+    "Program": "gapless.model.program.Program",
+    "Report": "gapless.diagnosis.report.Report",
+    "Simulation": "gapless.model.simulation.Simulation",
+    "Tape": "gapless.model.tape.Tape",
+    "Timeline": "gapless.timeline.timeline.Timeline",
+    "load": "gapless.timeline.sources.load",
+    "read_tape": "gapless.model.tape.read",
 }
 
 
@@ -53,6 +67,33 @@ def explain(
     return explain_timeline(timeline, start_ns=start_ns, end_ns=end_ns, steps=steps, device=device)
 
 
+def simulate(source: str | PathLike[str] | Tape | Program, *, machine: Machine | str | None = None) -> Simulation:
+    """Play a stream program: the file of a tape, a tape that ``read_tape`` gave, or a Program.
+
+    *machine* (a Machine, or the name of a profile) stands in for the tape's own. The simulation prints itself: engines
+    and streams drawn to time, and why each engine waits. ``schedule`` holds start, end and binding constraint of all
+    operations, ``races`` what the race check found, ``outcomes`` whether each expectation holds; ``to_dict()`` gives
+    the form of the JSON. Raises GaplessError for a tape that cannot be read and for a program that deadlocks.
+    """
+    from gapless.model.simulation import simulate as play
+
+    _show_tapes()
+    return play(source, machine=machine)
+
+
+def check(source: str | PathLike[str] | Tape | Program, *, machine: Machine | str | None = None) -> Check:
+    """Check a stream program for races: accesses to the same memory that no documented rule puts in order.
+
+    Takes and raises what ``simulate`` does. The check prints itself: both accesses of each race, why nothing orders
+    them, and the shortest repair. ``ok`` says whether the expectations hold or, where there are none, that there is no
+    error; ``races`` holds what was found.
+    """
+    from gapless.model.simulation import check as check_tape
+
+    _show_tapes()
+    return check_tape(source, machine=machine)
+
+
 def _show_reports() -> None:
     """Teach reports to print themselves: what computes one does not know who draws it."""
     from gapless.views import register
@@ -60,12 +101,21 @@ def _show_reports() -> None:
     register()
 
 
+def _show_tapes() -> None:
+    from gapless.views import register
+
+    register(tapes=True)
+
+
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'gapless' has no attribute {name!r}")
     if name == "Report":
         _show_reports()
-    value = getattr(import_module(_HOMES[name]), name)
+    elif name in ("Check", "Simulation"):
+        _show_tapes()
+    module, _, there = _HOMES[name].rpartition(".")
+    value = getattr(import_module(module), there)
     globals()[name] = value
     return value
 

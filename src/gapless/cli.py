@@ -12,28 +12,51 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from gapless import __version__
-from gapless.model.errors import GaplessError
+from gapless.model.errors import DeadlockError, GaplessError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from gapless.diagnosis.report import Report
+    from gapless.model.machine import Machine
+    from gapless.model.simulation import Check, Simulation
     from gapless.timeline.timeline import Timeline
 
 DONE, FAILED, WRONG, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141  # the last two as shells report signals
 
 
+Played = TypeVar("Played", "Simulation", "Check")
+
+# Text of which the help says what it is: TIME, not STR.
+
+
+class Time(str):
+    """A time."""
+
+
+class Span(str):
+    """Steps from a to b."""
+
+
+class Slug(str):
+    """The name of a cause."""
+
+
+class Profile(str):
+    """A machine: a profile or a file, and knobs."""
+
+
 def explain(
     *timelines: Path,
     json: bool = False,
-    from_: str | None = None,
-    to: str | None = None,
-    steps: str | None = None,
+    from_: Time | None = None,
+    to: Time | None = None,
+    steps: Span | None = None,
     device: int | None = None,
-    cause: str | None = None,
+    cause: Slug | None = None,
 ) -> int:
     """Say which rule of CUDA made each engine of the GPU wait, where in the source, and what to do about it.
 
@@ -68,7 +91,117 @@ def explain(
     return (_explain_as_json if json else _explain_as_text)(timelines, window, device)
 
 
-COMMANDS: tuple[Callable[..., int], ...] = (explain,)
+def simulate(
+    *tapes: Path,
+    json: bool = False,
+    machine: Profile | None = None,
+    chunks: int | None = None,
+    streams: int | None = None,
+    h2d: Time | None = None,
+    kernel: Time | None = None,
+    d2h: Time | None = None,
+    pageable: bool = False,
+    default_stream: Literal["copy", "kernel"] | None = None,
+    nonblocking: bool = False,
+    per_thread: bool = False,
+    malloc: bool = False,
+    device_sync: bool = False,
+    copy_engines: Literal[1, 2] | None = None,
+    tape: bool = False,
+) -> int:
+    """Play stream programs: when each engine works, why it waits, and whether what the tape expects holds.
+
+    Without tapes it plays a loop over chunks of work, as in: gapless simulate --chunks 4 --streams 3
+
+    Beside the loop stands what it takes one stage after another (3N) and with all engines busy (N + 2).
+
+    Parameters
+    ----------
+    tapes
+        Tapes (.tape): stream programs as text. Exit status 1 where an expectation fails or the program deadlocks.
+    json
+        Print one JSON object a tape, one a line, in the order given.
+    machine
+        Play on this machine instead of the tape's: a profile (teaching, h200, one-copy-engine, fermi) or a file.
+    chunks
+        Loop: number of chunks. By default 4.
+    streams
+        Loop: number of streams. By default 3.
+    h2d
+        Loop: time to copy one chunk to the device: 1.5ms, 200us. A bare number is ms. By default 1.
+    kernel
+        Loop: time of the kernel of one chunk. By default 1.
+    d2h
+        Loop: time to copy one chunk back. By default 1.
+    pageable
+        Loop: the host's memory is not pinned.
+    default_stream
+        Loop: the copy back of each chunk, or its kernel, goes to the default stream.
+    nonblocking
+        Loop: the streams are non-blocking; the default stream does not fence them.
+    per_thread
+        Loop: built with per-thread default streams.
+    malloc
+        Loop: cudaMalloc and cudaFree around each chunk.
+    device_sync
+        Loop: cudaDeviceSynchronize after each chunk.
+    copy_engines
+        Loop: one engine for copies in both directions, or two.
+    tape
+        Loop: print it as a tape, to be saved and changed.
+    """
+    asked = {
+        name: value
+        for name, value in {
+            "chunks": chunks, "streams": streams, "h2d": h2d, "kernel": kernel, "d2h": d2h, "pageable": pageable,
+            "default_stream": default_stream, "nonblocking": nonblocking, "per_thread": per_thread, "malloc": malloc,
+            "device_sync": device_sync, "copy_engines": copy_engines,
+        }.items()
+        if value is not None and value is not False
+    }  # fmt: skip
+    if tapes and (asked or tape):
+        option = next(iter(asked), "tape").replace("_", "-")
+        raise GaplessError(f"--{option} makes a loop over chunks and takes no tapes. Leave one of the two out.")
+    if tape and json:
+        raise GaplessError("--tape prints the loop, --json what it does. Leave one of the two out.")
+    if asked or tape:
+        return _simulate_loop(asked, machine, json=json, tape=tape)
+    if not tapes:
+        raise GaplessError(
+            "No tape is named. Write: gapless simulate TAPE...\n"
+            "Or play a loop over chunks: gapless simulate --chunks 4 --streams 3"
+        )
+    if json:
+        from gapless.model.simulation import simulate as play
+
+        return _play_as_json(tapes, play, _machine(machine))
+    return _simulate_as_text(tapes, _machine(machine))
+
+
+def check(*tapes: Path, json: bool = False, machine: Profile | None = None) -> int:
+    """Find races: accesses to the same memory that no documented rule puts in order, and the shortest repair.
+
+    Exit status 1 where an expectation of a tape fails; for a tape that expects nothing, where there is a race.
+
+    Parameters
+    ----------
+    tapes
+        Tapes (.tape): stream programs as text.
+    json
+        Print one JSON object a tape, one a line, in the order given.
+    machine
+        Check on this machine instead of the tape's: a profile (teaching, h200, one-copy-engine, fermi) or a file.
+    """
+    if not tapes:
+        raise GaplessError("No tape is named. Write: gapless check TAPE...")
+    if json:
+        from gapless.model.simulation import check as play
+
+        return _play_as_json(tapes, play, _machine(machine))
+    return _check_as_text(tapes, _machine(machine))
+
+
+COMMANDS: tuple[Callable[..., int], ...] = (explain, simulate, check)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -98,7 +231,7 @@ def _run(arguments: list[str]) -> int:
 
     app = App(
         name="gapless",
-        help="Keep a GPU's engines busy: see a CUDA timeline and learn what each engine waited for.",
+        help="Keep a GPU's engines busy: see a CUDA timeline, learn what each engine waited for, play stream programs.",
         version=__version__,
         help_format="plaintext",
         default_parameter=Parameter(negative=(), show_default=False),
@@ -118,8 +251,6 @@ def _run(arguments: list[str]) -> int:
 
 
 def _explain_as_json(timelines: Sequence[Path], window: _Window, device: int | None) -> int:
-    import json
-
     status = DONE
     for path in timelines:
         try:
@@ -128,7 +259,7 @@ def _explain_as_json(timelines: Sequence[Path], window: _Window, device: int | N
             _complain(str(problem))
             status = WRONG
             continue
-        _print(json.dumps(_finite(report.to_dict()), allow_nan=False, default=_plain))
+        _print(_json_of(report.to_dict()))
     return status
 
 
@@ -158,21 +289,9 @@ def _explained(path: Path, window: _Window, device: int | None, *, quiet: bool =
     from gapless.diagnosis.explain import explain
     from gapless.timeline.sources import load
 
-    try:
-        with _progress(path, quiet=quiet) as progress:
-            timeline = load(path, progress=progress)
+    with _blaming_itself(path, "explain"), _progress(path, quiet=quiet) as progress:
+        timeline = load(path, progress=progress)
         return explain(timeline, device=device, **window(timeline, device))
-    except GaplessError:
-        raise
-    except OSError as problem:
-        raise GaplessError(f"{path} cannot be read: {problem.strerror or problem}") from None
-    except Exception as fault:
-        if sys.flags.dev_mode:
-            raise
-        raise GaplessError(
-            f"{path}: gapless itself failed on this timeline ({type(fault).__name__}: {fault}).\nPlease report it with "
-            f"what this shows: python -X dev -m gapless explain {path}"
-        ) from fault
 
 
 _Window = Callable[["Timeline", "int | None"], dict[str, Any]]
@@ -250,7 +369,127 @@ def _print_cause(slug: str) -> int:
     return DONE
 
 
+# Tapes
+
+
+def _each(
+    tapes: Sequence[Path], play: Callable[..., Played], machine: Machine | None
+) -> Iterator[tuple[int, Played | DeadlockError | None]]:
+    """Play or check each tape: give its status and what came of it; None where it cannot be read, which is said."""
+    for path in tapes:
+        try:
+            with _blaming_itself(path, play.__name__):
+                played = play(path, machine=machine)
+                status = DONE if played.ok else FAILED
+                _ = played.races  # worked out here, so that a fault in it is told as one
+            yield status, played
+        except DeadlockError as problem:
+            _complain(f"{path}: {problem}")
+            yield FAILED, problem
+        except GaplessError as problem:
+            _complain(str(problem))
+            yield WRONG, None
+
+
+def _play_as_json(tapes: Sequence[Path], play: Callable[..., Played], machine: Machine | None) -> int:
+    worst = DONE
+    for status, played in _each(tapes, play, machine):
+        worst = max(worst, status)
+        if isinstance(played, DeadlockError):
+            _print(_json_of({"version": 1, "makespan_ns": None, "deadlock": played.calls}))
+        elif played is not None:
+            _print(_json_of(played.to_dict()))
+    return worst
+
+
+def _simulate_as_text(tapes: Sequence[Path], machine: Machine | None) -> int:
+    from gapless.model.simulation import simulate
+    from gapless.views.schedule import draw, draw_summaries, summarise
+
+    console, worst = _console(), DONE
+    done = []
+    for status, played in _each(tapes, simulate, machine):
+        worst = max(worst, status)
+        if played is not None and not isinstance(played, DeadlockError):
+            # Drawn at once and kept as text: the schedules of a long list would not all fit into memory.
+            done.append((summarise(played), _drawn(console, draw(played, console, console.options))))
+    if len(tapes) > 1 and done:
+        _print(_drawn(console, draw_summaries([summary for summary, _ in done], console)))
+    for i, (_, text) in enumerate(done):
+        _print(("\n\n" if i or len(tapes) > 1 else "") + text)
+    return worst
+
+
+def _check_as_text(tapes: Sequence[Path], machine: Machine | None) -> int:
+    from gapless.model.simulation import check
+    from gapless.views.races import draw
+
+    console, worst, gap = _console(), DONE, ""
+    for status, checked in _each(tapes, check, machine):
+        worst = max(worst, status)
+        if checked is not None and not isinstance(checked, DeadlockError):
+            _print(gap + _drawn(console, draw(checked, console, console.options)))
+            gap = "\n"
+    return worst
+
+
+def _simulate_loop(asked: dict[str, Any], profile: str | None, *, json: bool, tape: bool) -> int:
+    from gapless.model.chunk_loop import ChunkLoop
+    from gapless.model.simulation import simulate
+    from gapless.model.tape import read
+
+    _machine(profile)
+    loop = ChunkLoop(**asked, machine=_as_on_a_tape(profile or ""))
+    if tape:
+        _print(loop.tape().rstrip("\n"))
+        return DONE
+    played = simulate(read(loop.tape(), name="loop"))
+    if json:
+        _print(_json_of(played.to_dict()))
+        return DONE
+    from gapless.views.schedule import draw_loop
+
+    console = _console()
+    _print(_drawn(console, draw_loop(loop, played, console, console.options)))
+    return DONE
+
+
+def _machine(profile: str | None) -> Machine | None:
+    """Read a machine as a tape does: a profile or a file, and knobs after it."""
+    if profile is None:
+        return None
+    from gapless.model.tape import read
+
+    return read(f"machine {_as_on_a_tape(profile)}", name="--machine").machine
+
+
+def _as_on_a_tape(profile: str) -> str:
+    """Put a file's name in quotes, as on a tape."""
+    name, space, knobs = profile.strip().partition(" ")
+    is_file = name.endswith(".json") or "/" in name
+    return (f'"{Path(name).absolute()}"' if is_file else name) + space + knobs
+
+
 # Input and output
+
+
+@contextmanager
+def _blaming_itself(path: Path, verb: str) -> Iterator[None]:
+    """Say of a fault that it is gapless's own, and how to report it."""
+    try:
+        yield
+    except GaplessError:
+        raise
+    except OSError as problem:
+        raise GaplessError(f"{path} cannot be read: {problem.strerror or problem}") from None
+    except Exception as fault:
+        if sys.flags.dev_mode:
+            raise
+        what = "timeline" if verb == "explain" else "tape"
+        raise GaplessError(
+            f"{path}: gapless itself failed on this {what} ({type(fault).__name__}: {fault}).\nPlease report it with "
+            f"what this shows: python -X dev -m gapless {verb} {path}"
+        ) from fault
 
 
 @contextmanager
@@ -328,6 +567,12 @@ def _complain(message: str) -> None:
 def _abandon_output() -> None:
     """Drop what is still to be written, so that the interpreter does not fail on it again when it ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _json_of(values: dict[str, Any]) -> str:
+    import json
+
+    return json.dumps(_finite(values), allow_nan=False, default=_plain)
 
 
 def _finite(value: Any) -> Any:

@@ -102,8 +102,12 @@ class Causes:
         held = self._before[row]
         if held < 0:
             return Cause(Bound.NONE)
-        waited = self._waits.get(held) or self._delays.get(held)
-        return Cause(*waited, call=held) if waited else Cause(Bound.HOST, call=held)
+        return self.waited(held) or Cause(Bound.HOST, call=held)
+
+    def waited(self, row: int) -> Cause | None:
+        """Say what a call waited for; None where it did not wait."""
+        waited = self._waits.get(row) or self._delays.get(row)
+        return Cause(*waited, call=row) if waited else None
 
 
 def gaps(run: Schedule) -> list[Gap]:
@@ -154,24 +158,46 @@ def chain(run: Schedule) -> list[Link]:
     """Give what makes the run as long as it is: from what ends last back to the start, each with what it waited for.
 
     The links come in the order of time. What is between their times went by on the way (a launch that reaches the
-    device, one engine that follows another).
+    device, one engine that follows another). Where an operation had to wait for several at once, the chain stays on its
+    engine: so the engine that binds shows.
     """
-    causes, found = Causes(run), list[Link]()
+    causes, found, on_engine = Causes(run), list[Link](), _in_turn(run)
+    start, end, begin, returned = (c.tolist() for c in (run.start, run.end, run.begin, run.returned))
     last_op, last_call = (int(np.argmax(c)) if len(c) else -1 for c in (run.end, run.returned))
-    by_call = last_call >= 0 and (last_op < 0 or run.returned[last_call] > run.end[last_op])
+    by_call = last_call >= 0 and (last_op < 0 or returned[last_call] > end[last_op])
     op, call = (-1, last_call) if by_call else (last_op, -1)
-    for _ in range(len(run.start) + len(run.program)):
+    for _ in range(len(start) + len(begin)):
         if op >= 0:
-            cause = causes.of(op)
-            found.append(Link(op, -1, int(run.start[op]), int(run.end[op]), cause))
+            cause = Cause(on_engine[op][0], on_engine[op][1]) if op in on_engine else causes.of(op)
+            found.append(Link(op, -1, start[op], end[op], cause))
         elif call >= 0:
-            cause = causes.before(call)
-            found.append(Link(-1, call, int(run.begin[call]), int(run.returned[call]), cause))
+            waited = causes.waited(call)
+            cause = waited or causes.before(call)
+            since = end[waited.by] if waited and waited.bound not in OF_CALLS else begin[call]
+            found.append(Link(-1, call, max(begin[call], since), returned[call], cause))
         else:
             break
         waits_for_op = cause.by >= 0 and cause.bound not in OF_CALLS
         op, call = (cause.by, -1) if waits_for_op else (-1, cause.by if cause.by >= 0 else cause.call)
     return found[::-1]
+
+
+def _in_turn(run: Schedule) -> dict[int, tuple[Bound, int]]:
+    """For operations that start when another one that had their engine alone ends: that one."""
+    rows = run.program.rows
+    whole = np.array([grid.blocks == 1 and grid.block == 1 for grid in run.program.grids] or [False])
+    row = np.concatenate([np.arange(len(run.program)), run.node_row])
+    alone = np.isin(run.engine, (Engine.H2D, Engine.D2H)) | ((run.engine == Engine.SM) & whole[rows.grid[row]])
+    ops = np.flatnonzero(alone & (run.end > run.start))
+    found: dict[int, tuple[Bound, int]] = {}
+    for device in range(_devices(run)):
+        for engine, bound in ((Engine.H2D, Bound.COPY_ENGINE), (Engine.SM, Bound.SM), (Engine.D2H, Bound.COPY_ENGINE)):
+            mine = ops[(run.engine[ops] == engine) & _is_on(run, device)[ops]]
+            ended = dict(zip(run.end[mine].tolist(), mine.tolist(), strict=True))
+            for op, start in zip(mine.tolist(), run.start[mine].tolist(), strict=True):
+                if start in ended:
+                    found[op] = bound, ended[start]
+    return found
 
 
 def _last_that_took_time(run: Schedule) -> list[int]:

@@ -431,7 +431,13 @@ class Program:
         return self.strings[text] if text >= 0 else ""
 
     def describe(self, row: int) -> str:
-        """Say in a few words what a row is: ``kernel k0 on s1``, ``sync s0 (call 7 of thread main)``."""
+        """Say in a few words what a row is, and where: ``sync s0 (call 7 of thread main)``."""
+        threads = self.rows.thread
+        number = int(np.count_nonzero(threads[:row] == threads[row]))
+        return f"{self.brief(row)} (call {number} of thread {self.threads[threads[row]]})"
+
+    def brief(self, row: int) -> str:
+        """Say in a few words what a row is: ``kernel k0 on s1``, ``sync s0``."""
         rows = self.rows
         call, op, stream, thing = (int(c[row]) for c in (rows.call, rows.op, rows.stream, rows.object))
         words = [_OP_WORDS.get(op, _CALL_WORDS.get(call, CallKind(call).name.lower().replace("_", " ")))]
@@ -445,9 +451,7 @@ class Program:
             words.append(name)
         if stream >= 0:
             words += ["on"] * (op >= 0 or call == CallKind.WAIT_EVENT) + [self.streams[stream].name]
-        thread = int(rows.thread[row])
-        number = int(np.count_nonzero(rows.thread[:row] == thread))
-        return " ".join(words) + f" (call {number} of thread {self.threads[thread]})"
+        return " ".join(words)
 
     # ----------------------------------------------------------------------------------------------------- inside
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import GaplessError
+from .errors import DeadlockError, GaplessError
 from .expectations import Expectation, Outcome, evaluate
 from .gaps import Cause, Causes
 from .happens_before import Happened
-from .kinds import Bound
+from .kinds import Bound, OpKind
 from .machine import Machine
 from .program import Program
 from .races import Races, find_races
@@ -41,7 +41,7 @@ class Simulation:
         return tuple(evaluate(self.expectations, self.schedule))
 
     @property
-    def holds(self) -> bool:
+    def ok(self) -> bool:
         """Whether all expectations hold."""
         return all(outcome.holds for outcome in self.outcomes)
 
@@ -85,7 +85,40 @@ def simulate(source: str | PathLike[str] | Tape | Program, *, machine: Machine |
         source = Tape("program", source, Machine(), (), np.empty(0, np.int32))
     tape = source if isinstance(source, Tape) else load_tape(source)
     chosen = Machine.named(machine) if isinstance(machine, str) else machine
-    return Simulation(tape.name, schedule(tape.program, chosen or tape.machine), tape.expectations, tape.lines)
+    try:
+        run = schedule(tape.program, chosen or tape.machine)
+    except DeadlockError as deadlock:
+        raise DeadlockError([_placed(tape, row) for row in deadlock.rows], deadlock.rows) from None
+    return Simulation(tape.name, run, tape.expectations, tape.lines)
+
+
+@dataclass(frozen=True, eq=False)
+class Check:
+    """What the race check says of one tape."""
+
+    played: Simulation
+
+    @property
+    def races(self) -> Races:
+        """All that was found, worst first."""
+        return self.played.races
+
+    @property
+    def ok(self) -> bool:
+        """Whether the tape's expectations hold; where it has none, whether there is no error."""
+        return self.played.ok if self.played.expectations else not self.races.errors
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give plain values in the form of ``Simulation.to_dict``."""
+        return self.played.to_dict()
+
+
+def check(source: str | PathLike[str] | Tape | Program, *, machine: Machine | str | None = None) -> Check:
+    """Check a tape (its file, or as read) or a program for races, in the order in which its run issues the calls.
+
+    Raises as ``simulate``.
+    """
+    return Check(simulate(source, machine=machine))
 
 
 def load_tape(path: str | PathLike[str]) -> Tape:
@@ -105,6 +138,12 @@ def load_tape(path: str | PathLike[str]) -> Tape:
     return read(text, name=str(path), folder=path.parent)
 
 
+def _placed(tape: Tape, row: int) -> str:
+    """Say what a call is, and where it stands."""
+    line = f"line {tape.lines[row]}, " if row < len(tape.lines) else ""
+    return f"{tape.program.brief(row)} ({line}thread {tape.program.threads[tape.program.rows.thread[row]]})"
+
+
 def _ns(picoseconds: int) -> int | float:
     whole, rest = divmod(picoseconds, 1000)
     return picoseconds / 1000 if rest else whole
@@ -113,20 +152,17 @@ def _ns(picoseconds: int) -> int | float:
 def _ops(run: Schedule) -> Mapping[str, Any]:
     """Give every operation that has a name and ran, in the order of the program."""
     rows, strings = run.program.rows, run.program.strings
-    words = _Words(run)
+    words, text = _Words(run), rows.name.tolist()
     start, end = run.start.tolist(), run.end.tolist()
     runs: dict[int, list[int]] = {}
     for number, row in enumerate(run.node_row.tolist()):
-        runs.setdefault(row, []).append(len(run.program) + number)
+        runs.setdefault(row, []).append(len(text) + number)
     ops: dict[str, Any] = {}
     for row in np.flatnonzero((rows.op >= 0) & (rows.name >= 0)).tolist():
-        name = strings[rows.name[row]]
         numbers = runs.get(row) or ([row] if start[row] >= 0 else [])
-        named = {name: numbers[-1]} if numbers else {}
-        if len(numbers) > 1:
-            named |= {f"{name}.{i}": number for i, number in enumerate(numbers, 1)}
-        for key, op in named.items():
-            ops[key] = {"start_ns": _ns(start[op]), "end_ns": _ns(end[op]), "bound_by": words.bound_by(op)}
+        for i, op in [(0, op) for op in numbers[-1:]] + list(enumerate(numbers, 1)) * (len(numbers) > 1):
+            name = strings[text[row]] + (f".{i}" if i else "")
+            ops[name] = {"start_ns": _ns(start[op]), "end_ns": _ns(end[op]), "bound_by": words.bound_by(op)}
     return ops
 
 
@@ -146,7 +182,9 @@ class _Words:
         self._run = run
         self._bound, self._by = run.bound.tolist(), run.bound_by.tolist()
         self._causes = Causes(run)
-        self._said: dict[int, str] = {}
+        rows = run.program.rows
+        self._row = np.concatenate([np.arange(len(rows.op)), run.node_row]).tolist()
+        self._op, self._name, self._stream = rows.op.tolist(), rows.name.tolist(), rows.stream.tolist()
 
     def bound_by(self, op: int) -> str:
         bound, by = Bound(self._bound[op]), self._by[op]
@@ -157,13 +195,17 @@ class _Words:
 
     def _held(self, cause: Cause) -> str:
         """Say what kept the host thread: the call it was in, and what that waited for."""
-        call = self._what(cause.call)
+        call = self._run.program.brief(cause.call)
         if cause.by < 0 or cause.by == cause.call:
             return f"in {call}"
         return f"in {call}, for {BOUND_WORDS[cause.bound]}: {self._what(cause.by)}"
 
     def _what(self, op: int) -> str:
-        row = self._run.row_of(op)
-        if row not in self._said:
-            self._said[row] = self._run.program.describe(row).partition(" (call ")[0]
-        return self._said[row]
+        row, program = self._row[op], self._run.program
+        if self._name[row] < 0 or self._op[row] not in _OPS:
+            return program.brief(row)
+        name, stream = program.strings[self._name[row]], program.streams[self._stream[row]].name
+        return f"{_OPS[self._op[row]]} {name} on {stream}"
+
+
+_OPS = {op: op.name.lower() for op in (OpKind.KERNEL, OpKind.H2D, OpKind.D2H, OpKind.D2D, OpKind.MEMSET)}

@@ -80,9 +80,10 @@ def _ops(run: Schedule, call_of: Rows, texts: _Texts) -> Ops:
     blocks = np.array([grid.blocks for grid in run.program.grids] + [-1], np.int32)[rows.grid[row]]
     grid = np.stack([blocks, np.where(blocks > 0, 1, -1), np.where(blocks > 0, 1, -1)], axis=1)
     return Ops.build(
-        kind=rows.op[row], name=_names(run, row, texts), device=device[stream], stream=stream, start=_ns(run.start[ops]), end=_ns(run.end[ops]), bytes=rows.bytes[row],
-        src=rows.src[row], dst=rows.dst[row], grid=grid, correlation=issued_by + 1,
-        graph=np.where(ops >= len(run.program), rows.object[issued_by], -1), call=call_of[issued_by],
+        kind=rows.op[row], name=_names(run, row, texts), device=device[stream], stream=stream,
+        start=_ns(run.start[ops]), end=_ns(run.end[ops]), bytes=rows.bytes[row], src=rows.src[row], dst=rows.dst[row],
+        grid=grid, correlation=issued_by + 1, call=call_of[issued_by],
+        graph=np.where(ops >= len(run.program), rows.object[issued_by], -1),
     )  # fmt: skip
 
 

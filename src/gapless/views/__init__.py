@@ -1,43 +1,46 @@
-"""How Timelines and Reports show themselves: views draw what is there and compute nothing of their own."""
+"""How Reports and played tapes show themselves: views draw what is there and compute nothing of their own."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from gapless.diagnosis.report import Report
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
 
 __all__ = ["register"]
 
+# What shows itself, and the module that draws it.
+_REPORTS = {"gapless.diagnosis.report.Report": "gapless.views.terminal"}
+_TAPES = {
+    "gapless.model.schedule.Schedule": "gapless.views.schedule",
+    "gapless.model.simulation.Simulation": "gapless.views.schedule",
+    "gapless.model.simulation.Check": "gapless.views.races",
+}
 
-def register() -> None:
+
+def register(*, tapes: bool = False) -> None:
     """Teach Report to show itself: ``print(report)``, rich's ``console.print(report)``, a notebook's cell.
 
-    Done here and not in the class, because what computes a report does not know who draws it. Loads rich only when
-    something is drawn.
+    With *tapes* Schedule, Simulation and Check instead. Done here and not in the classes, because what computes does
+    not know who draws it. Loads rich only when something is drawn.
     """
-    for name, method in _METHODS.items():
-        setattr(Report, name, method)
+    for shown, view in (_TAPES if tapes else _REPORTS).items():
+        module, _, name = shown.rpartition(".")
+        for method, does in _methods(view).items():
+            setattr(getattr(import_module(module), name), method, does)
 
 
-def _to_text(report: Report) -> str:
-    from gapless.views.terminal import to_text
+def _methods(view: str) -> dict[str, Callable[..., Any]]:
+    def to_text(self: Any) -> str:
+        return import_module(view).to_text(self, width=shutil.get_terminal_size((100, 24)).columns)
 
-    return to_text(report, width=shutil.get_terminal_size((100, 24)).columns)
+    def rich_console(self: Any, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        return import_module(view).draw(self, console, options)
 
+    def mimebundle(self: Any, **_: Any) -> dict[str, str]:
+        return {"text/plain": to_text(self)}
 
-def _rich_console(report: Report, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-    from gapless.views.terminal import draw
-
-    return draw(report, console, options)
-
-
-def _mimebundle(report: Report, **_: Any) -> dict[str, str]:
-    return {"text/plain": _to_text(report)}
-
-
-_METHODS = {"__str__": _to_text, "__rich_console__": _rich_console, "_repr_mimebundle_": _mimebundle}
+    return {"__str__": to_text, "__rich_console__": rich_console, "_repr_mimebundle_": mimebundle}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -136,3 +136,35 @@ def _tick(least: int) -> int:
             if factor * power >= least:
                 return factor * power
         power *= 10
+
+
+def named(
+    starts: NDArray[np.int64], ends: NDArray[np.int64], names: Sequence[Iterable[str]], start: int, end: int,
+    width: int, *, ascii_only: bool,
+) -> list[tuple[int, str, int]] | None:  # fmt: skip
+    """Draw operations one by one, each with the first of its names that fits: ``(column, what to draw, operation)``.
+
+    None where they are too small to be told apart: then ``cells`` is the drawing to take. No names at all where most
+    do not fit.
+    """
+    bar, line = ("|", "-") if ascii_only else ("▐", "━")
+    first = ((starts - start) * width // (end - start)).tolist()
+    last = ((ends - start) * width // (end - start)).tolist()
+    placed: list[tuple[int, int, str, int]] = []
+    free = left_out = 0
+    for i in np.argsort(starts, kind="stable").tolist():
+        at = max(first[i], free)
+        after = max(last[i], first[i] + 1)
+        if after <= at:
+            left_out += int(ends[i] - starts[i])
+            continue
+        free = after
+        fitting = [name for name in names[i] if len(name) < after - at]
+        placed.append((at, after - at - 1, fitting[0] if fitting else "", i))
+    if left_out * 20 > int((ends - starts).sum()):
+        return None
+    shown = 2 * sum(bool(name) for *_, name, _ in placed) >= len(placed)
+    return [
+        (column, bar + (name + line * (room - len(name)) if shown else line * room), i)
+        for column, room, name, i in placed
+    ]

@@ -1,0 +1,54 @@
+"""How a tape went, in a few words: races found, expectations that hold or fail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from gapless.model.races import RaceClass
+from gapless.model.simulation import Simulation
+from gapless.views.page import FAULT, GAIN, Page
+
+RACE_WORDS = {
+    RaceClass.ERROR: "race",
+    RaceClass.UNALLOCATED: "unallocated use",
+    RaceClass.WARNING: "warning",
+    RaceClass.NONDETERMINISM: "nondeterminism",
+}
+
+
+def races_found(played: Simulation) -> str:
+    """Say how many races of which class there are."""
+    races = played.races
+    if not races:
+        return "no race"
+    counted = [(word, sum(race.kind is kind for race in races)) for kind, word in RACE_WORDS.items()]
+    more = "more than " if races.more else ""
+    return more + ", ".join(f"{count:,} {_plural(word, count)}" for word, count in counted if count)
+
+
+def expectations_held(played: Simulation) -> str:
+    """Say how many expectations hold or fail; empty where there are none."""
+    whole = len(played.outcomes)
+    failed = sum(not outcome.holds for outcome in played.outcomes)
+    if failed:
+        return f"{failed} of {whole} {_plural('expectation', whole)} fail{'s' if failed == 1 else ''}"
+    return f"{whole} {_plural('expectation', whole)} hold{'s' if whole == 1 else ''}" if whole else ""
+
+
+def draw_expectations(page: Page, played: Simulation) -> Iterator[Text]:
+    """Say whether what a tape expects holds, and what came instead; nothing where it expects nothing."""
+    if not played.outcomes:
+        return
+    failed = [pair for pair in zip(played.expectations, played.outcomes, strict=True) if not pair[1].holds]
+    yield Text()
+    yield page.line(f"{expectations_held(played)}.", FAULT if failed else GAIN)
+    for expectation, outcome in failed:
+        label = f"line {outcome.line}"
+        words = page.foreign(f"{expectation}: got {outcome.got}")
+        yield from page.prose(words, label=f"{label:<8}  ", style="", indent=10)
+
+
+def _plural(word: str, count: int) -> str:
+    return word if count == 1 or word == RACE_WORDS[RaceClass.NONDETERMINISM] else f"{word}s"

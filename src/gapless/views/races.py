@@ -1,0 +1,95 @@
+"""What a check found, in a terminal: each race with its two accesses, why nothing orders them, and the repair."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console, ConsoleOptions
+from rich.text import Text
+
+from gapless.model.races import Access, Race, RaceClass
+from gapless.model.simulation import Check, Simulation
+from gapless.model.unordered import called, why
+from gapless.views.outcome import RACE_WORDS, draw_expectations, races_found
+from gapless.views.page import FAULT, GUTTER, Page, plain
+
+MOST_RACES = 20  # that are told, alike ones as one
+_LABEL = 8  # columns for a label inside a finding
+
+
+def to_text(check: Check, *, width: int) -> str:
+    """Give what a check found as plain text, *width* columns wide."""
+    return plain(lambda console, options: draw(check, console, options), width=width)
+
+
+def draw(check: Check, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+    """Draw what the check of one tape found, line by line."""
+    page, played = _Page.on(console, options), check.played
+    groups = _alike(played)
+    yield page.title(played.name, races_found(played))
+    for number, group in enumerate(groups[:MOST_RACES], 1):
+        yield Text()
+        yield from page.race(number, group, played)
+    if len(groups) > MOST_RACES:
+        yield Text()
+        yield page.line(f"and {len(groups) - MOST_RACES:,} more kinds of them", "dim")
+    yield from draw_expectations(page, played)
+
+
+class _Page(Page):
+    """Where races are drawn."""
+
+    def race(self, number: int, group: list[Race], played: Simulation) -> Iterator[Text]:
+        """Say what one race is, or several that come from the same lines."""
+        race = group[0]
+        style = FAULT if race.kind <= RaceClass.UNALLOCATED else "bold"
+        title = self.foreign(f"{RACE_WORDS[race.kind]}: {_said(played, race)}", "bold")
+        if len(group) > 1:
+            title.append_text(self.text(f" ×{len(group):,}", "dim"))
+        yield from self.prose(title, label=str(number), style=style)
+        for access in (race.first, race.second):
+            yield from self.labelled(_line(played, access.row), _accesses(played, access, race.buffer))
+        yield from self.labelled("why", why(played.schedule, race))
+        if not race.repair.add:
+            yield from self.labelled("do", race.repair.text)
+        statements = max((len(add.statement) for add in race.repair.add), default=0)
+        for i, add in enumerate(race.repair.add):
+            place = _line(played, add.row) or played.schedule.program.brief(add.row)
+            words = f"{add.statement:<{statements}}  {'after' if add.after else 'before'} {place}"
+            yield from self.labelled("add" if i == 0 else "", words)
+
+    def labelled(self, label: str, words: str) -> Iterator[Text]:
+        """Give running text with a label inside a finding."""
+        indent = GUTTER + max(_LABEL, len(label) + 1)
+        yield from self.prose(self.foreign(words), label=f"{'':{GUTTER}}{label}", style="dim", indent=indent)
+
+
+def _alike(played: Simulation) -> list[list[Race]]:
+    """Put races together that come from the same lines of the tape, in the order in which they were found."""
+    groups: dict[tuple[object, ...], list[Race]] = {}
+    for number, race in enumerate(played.races):
+        places = (played.line_of(race.first.row), played.line_of(race.second.row))
+        key = (race.kind, *places, race.misplaced) if all(places) else (number,)
+        groups.setdefault(key, []).append(race)
+    return list(groups.values())
+
+
+def _line(played: Simulation, row: int) -> str:
+    line = played.line_of(row)
+    return f"line {line}" if line else ""
+
+
+def _accesses(played: Simulation, access: Access, buffer: str) -> str:
+    """Say what an access is; what a host thread does to memory says itself which."""
+    program = played.schedule.program
+    does = f", {access.does} {buffer}" if buffer and program.rows.op[access.row] >= 0 else ""
+    return program.brief(access.row) + does
+
+
+def _said(played: Simulation, race: Race) -> str:
+    x, y = (called(played.schedule, access) for access in (race.first, race.second))
+    if race.kind is RaceClass.NONDETERMINISM:
+        return f"whether {x} or {y} comes first is left to chance"
+    if race.misplaced:
+        return f"{x} {race.first.does} {race.buffer} before {y} {race.second.does} it"
+    return f"{x} {race.first.does} {race.buffer}, {y} {race.second.does} it, in no order"
