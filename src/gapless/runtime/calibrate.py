@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -38,13 +39,18 @@ class Costs:
 
     def both_rates(self, size: int) -> tuple[float, float]:
         """Give the rates of H2D and D2H copies of a size while both directions work."""
-        sizes, h2d, d2h = zip(*self.both, strict=True)
-        return float(np.interp(size, sizes, h2d)), float(np.interp(size, sizes, d2h))
+        for low, high in pairwise(self.both):
+            if size < high[0]:
+                share = max(size - low[0], 0) / (high[0] - low[0])
+                return low[1] + share * (high[1] - low[1]), low[2] + share * (high[2] - low[2])
+        return self.both[-1][1:]
 
     def staging_rate(self, threads: int) -> float:
         """Give the rate of so many copying threads together."""
-        counts, rates = zip(*self.host_copy, strict=True)
-        return float(np.interp(threads, counts, rates))
+        for low, high in pairwise(self.host_copy):
+            if threads < high[0]:
+                return low[1] + max(threads - low[0], 0) / (high[0] - low[0]) * (high[1] - low[1])
+        return self.host_copy[-1][1]
 
     def limit_ns(self, bytes_in: int, bytes_out: int) -> float:
         """Give the least time for so many bytes each way at once: the yardstick of every report."""

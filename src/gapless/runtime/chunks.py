@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from gapless.model.errors import GaplessError
 
@@ -76,35 +76,58 @@ def _chunk(batch: Any, index: int, first: int, as_list: bool, *, pack: bool) -> 
     if not batch:
         raise GaplessError("A batch is an empty list: there is nothing to pack.")
     columns = list(zip(*batch, strict=True)) if isinstance(batch[0], tuple) else [batch]
-    inputs = tuple([as_host(one) for one in column] for column in columns)
-    rows = list(map(len, inputs[0]))
-    for column in inputs:
-        kinds = {(part.shape[1:], part.dtype) for part in column}
-        if len(kinds) > 1:
-            raise GaplessError(f"Items that are packed together differ in dtype or in the shape of a row: {kinds}.")
-        if list(map(len, column)) != rows:
-            raise GaplessError("The inputs of an item differ in their first dimension.")
-    return Chunk(index, first, sum(rows), inputs, items=rows, as_list=as_list)
+    if as_list:
+        columns = [_alike([as_host(one) for one in column]) for column in columns]
+    rows = list(map(len, columns[0]))
+    if any(list(map(len, column)) != rows for column in columns[1:]):
+        raise GaplessError("The inputs of an item differ in their first dimension.")
+    inputs = tuple(_joined(column) for column in columns)
+    return Chunk(index, first, sum(rows), inputs, items=rows, as_list=as_list, held=batch)
+
+
+def _alike(items: list[HostArray]) -> list[HostArray]:
+    rows_of(items[:1])
+    kinds = {(item.shape[1:], item.dtype) for item in items}
+    if len(kinds) > 1 or any(not item.ndim for item in items):
+        raise GaplessError(f"Items that are packed together differ in dtype or in the shape of a row: {kinds}.")
+    return items
+
+
+def _joined(items: Sequence[HostArray]) -> HostArray | Sequence[HostArray]:
+    """Give items that lie one after another in memory as the one array that they make up."""
+    first = items[0]
+    here = start = first.__array_interface__["data"][0]
+    if items[-1].__array_interface__["data"][0] - start != sum(item.nbytes for item in items) - items[-1].nbytes:
+        return items
+    for item in items:
+        if item.__array_interface__["data"][0] != here or not item.flags.c_contiguous:
+            return items
+        here += item.nbytes
+    return as_strided(first, (sum(map(len, items)), *first.shape[1:]), first.strides, writeable=False)
 
 
 def _packed(source: Iterable[Any], pack_bytes: int) -> Iterator[tuple[list[Any], bool]]:
     """Gather single items until they make up *pack_bytes*; items that cannot lie side by side start a new pack."""
-
-    def kind(item: Any) -> Any:
-        parts = item if isinstance(item, tuple) else (item,)
-        return tuple((part.dtype, part.shape[1:]) for part in map(np.asarray, parts))
-
-    for _, alike in groupby(source, kind):
-        pack: list[Any] = []
-        size = 0
-        for item in alike:
-            pack.append(item)
-            size += sum(part.nbytes for part in item) if isinstance(item, tuple) else item.nbytes
-            if size >= pack_bytes:
-                yield pack, False
-                pack, size = [], 0
-        if pack:
+    pack: list[Any] = []
+    size, kind = 0, None
+    for item in source:
+        if isinstance(item, tuple):
+            item = tuple(as_host(part, "An item") for part in item)
+            nbytes, here = sum(part.nbytes for part in item), tuple((part.dtype, part.shape[1:]) for part in item)
+            rows_of(item)
+        else:
+            if type(item) is not np.ndarray or item.dtype.hasobject or not item.ndim:
+                item = as_host(item, "An item")
+                rows_of((item,))
+            nbytes, here = item.nbytes, (item.dtype, item.shape[1:])
+        if pack and (size >= pack_bytes or here != kind):
             yield pack, False
+            pack, size = [], 0
+        kind = here
+        pack.append(item)
+        size += nbytes
+    if pack:
+        yield pack, False
 
 
 def unpack(chunk: Chunk, result: HostArray) -> list[HostArray]:

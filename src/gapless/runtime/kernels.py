@@ -8,7 +8,9 @@ gets ``(inputs..., outputs..., n)``: n is the number of elements of the first in
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -36,7 +38,7 @@ def cuda_kernel(source: str, name: str) -> CudaSource:
             "__global__ void f(const float* x, float* y, size_t n)"
             "{ size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; if (i < n) y[i] = 2 * x[i]; }", "f")
     """
-    if name.partition("<")[0].strip() not in source:
+    if not re.search(rf"\b{re.escape(name.partition('<')[0].strip())}\s*\(", source):
         raise GaplessError(f"There is no kernel {name!r} in this CUDA source.")
     return CudaSource(source, name)
 
@@ -80,7 +82,7 @@ def outputs_of(job: Job, specs: tuple[OutputSpec, ...] | None) -> tuple[DeviceAr
 def elements_of(job: Job, outputs: tuple[DeviceArray, ...]) -> int:
     """Give n: the elements of the first input, or of the first output."""
     for array in (*job.inputs, *outputs):
-        return int(np.prod(array.shape, dtype=np.int64))
+        return prod(array.shape)
     return job.rows
 
 

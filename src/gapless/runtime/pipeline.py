@@ -36,10 +36,14 @@ from .kernels import name_of, output_specs
 from .report import PipelineReport, report
 from .resume import Journal
 from .slots import Chunk, Flight, Passage, Ring, RingMemoryError
-from .tune import Fixed, Plan, Work, choose
+from .tune import DIRECT_SLOTS, Fixed, Plan, Work, choose
 
 KEPT = 1 << 16  # chunks of a run that the report knows
 ALIGN_EVERY = 5.0  # seconds between ties of the device's clock to the host's
+PLANS = 256  # that are kept for work like that of before
+NEWS = 1.5  # a kernel's time that differs by less from what is known changes no plan
+LEAST_PACK, MOST_PACK = 1 << 20, 8 << 20  # bytes of a pack that the plan chooses
+SMALL_BATCH = 512 << 10  # bytes of a batch that the caller stages sooner than a thread hears of it
 SMALL = 1 << 20  # bytes below which a thread is not worth its start
 PRIORITIES = {"low": 0, "normal": 0, "high": -100}  # clamped by the driver (R6.13)
 LOW_AHEAD, LOW_CHUNK = 2, 4 << 20  # so few and so small copies that those of others get through between
@@ -107,6 +111,7 @@ class Pipeline:
         self._closed = False
         self._kernel_ns: float | None = None
         self._plan: Plan | None = None
+        self._plans: dict[Work, Plan] = {}
         self._report: PipelineReport | Callable[[], PipelineReport] | None = None
 
     def __call__(
@@ -143,6 +148,10 @@ class Pipeline:
         run = _Run(plan, count, progress, self._device)
         try:
             with self._registered(plan, arrays, targets):
+                run.straight = (
+                    self._all_straight(arrays),
+                    not self._device.stages if targets is None else self._all_straight(targets),
+                )
                 for flight in self._flow(run, cut(arrays, spans), sink):
                     sink.take(flight)
                     if journal is not None:
@@ -244,7 +253,9 @@ class Pipeline:
         try:
             while True:
                 with self._ring(run) as ring:
-                    flow: Any = ring.flow(chunks, self._launch, sink, staged=run.plan.threads > 0, log=run.log)
+                    flow: Any = ring.flow(
+                        chunks, self._launch, sink, staged=run.plan.threads > 0, straight=run.straight, log=run.log
+                    )
                     try:
                         for flight in flow:
                             run.advance(flight)
@@ -318,6 +329,8 @@ class Pipeline:
         work = Work(rows=first.rows, bytes_in=size, bytes_out=size, kernel_ns=self._kernel_ns,
                     pageable_in=not straight, pageable_out=False, whole=True)  # fmt: skip
         plan = self._choose(work)
+        if self._fixed.threads is None and size < SMALL_BATCH:
+            plan = replace(plan, threads=0, slots=self._fixed.slots or DIRECT_SLOTS)
         if plan.threads:  # how many batches come is not known: enough that the threads and the link are busy
             slots = self._fixed.slots or self._fixed.threads or max(min(os.cpu_count() or 1, 8), 3)
         else:
@@ -329,9 +342,15 @@ class Pipeline:
         return self._remember(replace(plan, slots=slots, streams=slots, threads=threads, ahead=ahead))
 
     def _choose(self, work: Work) -> Plan:
+        known = self._plans.get(work)
+        if known is not None:
+            return self._remember(known)
         plan = choose(work, calibrate.costs_of(self._device), self._fixed, free=self._device.free_bytes())
-        if plan.threads and not work.whole and work.bytes_in + work.bytes_out < SMALL:
+        if plan.threads and self._fixed.threads is None and not work.whole and work.bytes_in + work.bytes_out < SMALL:
             plan = replace(plan, threads=0)
+        if len(self._plans) >= PLANS:
+            self._plans.clear()
+        self._plans[work] = plan
         return self._remember(plan)
 
     def _remember(self, plan: Plan) -> Plan:
@@ -342,7 +361,12 @@ class Pipeline:
         costs = calibrate.costs_of(self._device)
         many = Work(rows=1 << 30, bytes_in=1 << 30, bytes_out=1 << 30, pageable_in=self._device.stages,
                     pageable_out=False, kernel_ns=self._kernel_ns)  # fmt: skip
-        return choose(many, costs, self._fixed).chunk_bytes
+        return min(max(choose(many, costs, self._fixed).chunk_bytes, LEAST_PACK), MOST_PACK)
+
+    def _all_straight(self, arrays: Sequence[HostArray]) -> bool | None:
+        """Tell it of all of them; None where they differ."""
+        told = {self._straight(array) for array in arrays}
+        return told.pop() if len(told) == 1 else None
 
     def _straight(self, array: HostArray) -> bool:
         """Tell whether the device copies this memory without staging."""
@@ -360,7 +384,9 @@ class Pipeline:
             spent += max(passage.computed - max(passage.copied, previous), 0)
             previous = max(previous, passage.computed)
         if moved and self._device.stages:
-            self._kernel_ns = spent / moved
+            seen, known = spent / moved, self._kernel_ns
+            if known is None or not known / NEWS < seen < known * NEWS:
+                self._kernel_ns = seen
         engines = self._device.stages
         limit = calibrate.costs_of(self._device).limit_ns(
             sum(p.bytes_in for p in log), sum(p.bytes_out for p in log)
@@ -388,6 +414,7 @@ class _Run:
         self.notes: list[str] = []
         self.timed = timed
         self.caller_ns = 0
+        self.straight: tuple[bool | None, bool | None] = (None, None)
         self.started = self.ended = device.now_ns()
         self._device = device
         self._rows = rows

@@ -20,6 +20,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, Protocol
 
 import numpy as np
@@ -44,6 +45,7 @@ class Chunk:
     inputs: tuple[Source, ...]
     items: list[int] | None = None  # rows of each item that was packed
     as_list: bool = False  # the items came as one batch and go back as one
+    held: Any = None  # whose memory the inputs are
 
     def where(self) -> str:
         """Say which chunk it is."""
@@ -120,7 +122,7 @@ def layout(arrays: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]) -> tuple[lis
     offsets, end = [], 0
     for shape, dtype in arrays:
         offsets.append(end)
-        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        size = prod(shape) * dtype.itemsize
         end += -(-size // ALIGNMENT) * ALIGNMENT
     return offsets, end
 
@@ -164,7 +166,7 @@ class Slot:
 
     def memory_out(self, number: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         """Give device memory for one output of a kernel that does not bring its own."""
-        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        size = prod(shape) * dtype.itemsize
         memory = self._memory_out.get(number)
         if memory is None or memory.nbytes < size:
             self._memory_out.pop(number, None)
@@ -226,22 +228,40 @@ class Ring:
         return None
 
     def flow(
-        self, chunks: Iterable[Chunk], launch: Launch, sink: Sink, *, staged: bool = True, log: deque[Passage]
+        self,
+        chunks: Iterable[Chunk],
+        launch: Launch,
+        sink: Sink,
+        *,
+        staged: bool = True,
+        straight: tuple[bool | None, bool | None] = (None, None),
+        log: deque[Passage],
     ) -> Iterator[Flight]:
         """Let chunks pass the ring and give each, in order, when its results are back.
 
-        *staged*: pageable memory is copied by a crew, a thread a slot; else by the caller. What goes wrong in a kernel
-        or the iterator comes out at its chunk, after all earlier ones. However this ends, nothing is in flight after
-        it, and no thread is left.
+        *staged*: pageable memory is copied by a crew, a thread a slot; else by the caller. *straight*: whether the
+        device copies from the inputs and to the targets as they are; None: find out for each. What goes wrong in a
+        kernel or the iterator comes out at its chunk, after all earlier ones. However this ends, nothing is in flight
+        after it, and no thread is left.
         """
-        return _Run(self, launch, sink, staged=staged, log=log).flow(iter(chunks))
+        return _Run(self, launch, sink, staged=staged, straight=straight, log=log).flow(iter(chunks))
 
 
 class _Run:
     """One run through the ring."""
 
-    def __init__(self, ring: Ring, launch: Launch, sink: Sink, *, staged: bool, log: deque[Passage]) -> None:
+    def __init__(
+        self,
+        ring: Ring,
+        launch: Launch,
+        sink: Sink,
+        *,
+        staged: bool,
+        straight: tuple[bool | None, bool | None],
+        log: deque[Passage],
+    ) -> None:
         self.ring = ring
+        self.straight_in, self.straight_out = straight
         self.device = ring.device
         self.launch = launch
         self.sink = sink
@@ -304,11 +324,14 @@ class _Run:
         arrays = slot.inputs(shapes, offsets, size)
         pairs: list[tuple[HostArray, Source]] = []
         for source, array, (shape, dtype), offset in zip(chunk.inputs, arrays, shapes, offsets, strict=True):
-            bytes_in = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+            bytes_in = prod(shape) * dtype.itemsize
             flight.bytes_in += bytes_in
             if not bytes_in:
                 continue
-            if isinstance(source, np.ndarray) and source.flags.c_contiguous and self.device.is_pinned(source):
+            straight = self.straight_in
+            if straight is None:
+                straight = isinstance(source, np.ndarray) and self.is_straight(source)
+            if straight and isinstance(source, np.ndarray):
                 flight.sends.append((array, source))
             else:
                 stage = as_array(slot.pinned_in(size), offset, shape, dtype)
@@ -381,8 +404,13 @@ class _Run:
             shape, dtype = tuple(array.shape), np.dtype(array.dtype)
             target = self.sink.target(flight.chunk, number, shape, dtype)
             results.append(target)
-            flight.bytes_out += int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-            if target is not None and target.flags.c_contiguous and self.device.is_pinned(target):
+            flight.bytes_out += prod(shape) * dtype.itemsize
+            straight = self.straight_out
+            if target is None:
+                straight = False
+            elif straight is None:
+                straight = self.is_straight(target)
+            if straight and target is not None:
                 if target.size:
                     stream.d2h(target, array)
             else:
@@ -401,6 +429,10 @@ class _Run:
         flight.results = tuple(result for result in results if result is not None)
         if all(target is not None for _, _, target in by_block):
             flight.spare = None  # nothing lies in the block that the user would get
+
+    def is_straight(self, array: HostArray) -> bool:
+        """Tell whether the device copies this memory as it is."""
+        return bool(array.flags.c_contiguous) and self.device.is_pinned(array)
 
     def is_over(self, flight: Flight) -> bool:
         """Tell whether a chunk's results are back, without waiting."""
@@ -465,6 +497,7 @@ class _Run:
             slot.block = flight.spare
         flight.spare, flight.outputs, flight.inputs = None, (), ()
         flight.sends.clear()
+        flight.chunk.held = None
         self.log.append(Passage(
             index=flight.chunk.index, slot=slot.index, rows=flight.chunk.rows, bytes_in=flight.bytes_in,
             bytes_out=flight.bytes_out, begun=flight.begun, staged=flight.staged, issued=flight.issued,

@@ -19,8 +19,10 @@ from gapless.model.errors import GaplessError
 from .calibrate import Costs
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-SIZES = tuple(int(base * 2**power) for power in range(16, 28) for base in (1, 1.5))  # 64 KiB to 192 MiB
+SIZES = tuple(int(base * 2**power) for power in range(10, 28) for base in (1, 1.5))  # 1 KiB to 192 MiB
+MOST_CHUNKS = 1 << 14  # more are never worth a thought
 KERNEL_RATE = 500.0  # bytes in a ns that a kernel is taken for, before one has been seen
+CALLER = 3.0  # what the caller does for a chunk, in units of the bare calls
 DIRECT_SLOTS = 4  # copies have 4 channels a direction (R6.5): a fifth stream's copy may be held behind another's
 FREE_SHARE = 0.5  # of the device memory that is free: what a ring may take
 
@@ -117,7 +119,7 @@ def _stages(work: Work, costs: Costs, size: int, staging: str, threads: int) -> 
         (work.bytes_in / h2d, costs.h2d_latency, 1),
         (kernel * (work.bytes_in or work.bytes_out), 2e3, 1),
         (work.bytes_out / d2h, costs.d2h_latency, 1),
-        (0.0, costs.call, 1),
+        (0.0, CALLER * costs.call + (2 * costs.hand_over if staging == "threads" else 0.0), 1),
     ]
     if staging == "threads":
         rate = costs.staging_rate(threads) / threads
@@ -140,7 +142,7 @@ def _slot_counts(work: Work, fixed: Fixed, staging: str, cores: int) -> Sequence
         return (fixed.slots or fixed.threads or 1,)
     if staging != "threads":
         return (DIRECT_SLOTS,)
-    return tuple(count for count in (2, 4, 8, 12, 16, 24) if count <= max(cores, 2) * 1.5)
+    return tuple(count for count in (2, 4, 8, 12, 16, 24, 32) if count <= max(cores, 2))
 
 
 def _chunk_sizes(work: Work, fixed: Fixed) -> Sequence[int]:
@@ -149,7 +151,7 @@ def _chunk_sizes(work: Work, fixed: Fixed) -> Sequence[int]:
         return (whole,)
     if fixed.chunk is not None:
         return (min(fixed.chunk, whole),)
-    return tuple(size for size in SIZES if size < whole) or (whole,)
+    return tuple(size for size in SIZES if size < whole <= size * MOST_CHUNKS) or (whole,)
 
 
 def _row_bytes(work: Work) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import prod
 from time import perf_counter_ns
 from typing import Any, cast
 
@@ -75,7 +76,7 @@ class CudaArray:
         self.pointer = pointer
         self.shape = shape
         self.dtype = dtype
-        self.nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        self.nbytes = prod(shape) * dtype.itemsize
         self.views: dict[str, Any] = {}  # what libraries made of it, by their name
         self.memory = memory  # it lives as long
 

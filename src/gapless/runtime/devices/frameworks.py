@@ -10,7 +10,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from types import CodeType, ModuleType
@@ -35,7 +35,7 @@ def launch_of(device: Cuda, kernel: Any, options: KernelOptions) -> Launch:
         return _by_hand(device, options)
     module, kind = type(kernel).__module__, type(kernel).__name__
     if isinstance(kernel, CudaSource):
-        return _core(device, _compiled(device, kernel), options)
+        return _core(device, compiled(device, kernel), options)
     if module.startswith("cuda.core") and kind == "Kernel":
         return _core(device, kernel, options)
     if kind == "CUDADispatcher":
@@ -288,7 +288,8 @@ def _blocks(count: int, block: int) -> int:
     return -(-count // block)
 
 
-def _compiled(device: Cuda, source: CudaSource) -> Any:
+def compiled(device: Cuda, source: CudaSource) -> Any:
+    """Compile CUDA C++ for this GPU. Raises GaplessError with what the compiler says."""
     from cuda.core import Program, ProgramOptions  # pyright: ignore[reportMissingImports]
 
     options = ProgramOptions(std="c++17", arch=f"sm_{device.core.arch}")
@@ -303,8 +304,12 @@ def _compiled(device: Cuda, source: CudaSource) -> Any:
 def _core(device: Cuda, kernel: Any, options: KernelOptions) -> Launch:
     from cuda.core import LaunchConfig, launch  # pyright: ignore[reportMissingImports]
 
+    @lru_cache(maxsize=64)
+    def configured(blocks: int) -> Any:
+        return LaunchConfig(grid=blocks, block=options.block)
+
     def start(stream: Stream, arrays: tuple[Any, ...], count: int) -> None:
-        config = LaunchConfig(grid=_blocks(count, options.block), block=options.block)
+        config = configured(_blocks(count, options.block))
         launch(stream.stream, config, kernel, *(array.pointer for array in arrays), np.uint64(count))
 
     return _raw(options, start)

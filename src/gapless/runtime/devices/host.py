@@ -11,6 +11,7 @@ import platform
 import threading
 from collections import deque
 from collections.abc import Callable
+from math import prod
 from time import perf_counter_ns
 from typing import Any, cast
 
@@ -78,7 +79,7 @@ class Memory:
 
 def as_array(block: HostArray, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
     """Give bytes of a block as an array of a shape and type."""
-    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    size = prod(shape) * dtype.itemsize
     return block[offset : offset + size].view(dtype).reshape(shape)
 
 

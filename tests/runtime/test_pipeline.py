@@ -1,0 +1,401 @@
+"""The pipeline's face, on the host and on a simulated GPU."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gapless.model.errors import GaplessError
+from gapless.runtime.devices import Copies
+from gapless.runtime.devices.host import Host
+from gapless.runtime.devices.simulated import Simulated
+from gapless.runtime.kernels import cuda_kernel
+from gapless.runtime.pipeline import Pipeline
+
+X = np.random.default_rng(0).random((4001, 3), dtype=np.float32)
+
+
+def affine(a: Any) -> Any:
+    return 2 * a + 1
+
+
+@pytest.fixture(params=["host", "simulated"])
+def device(request: pytest.FixtureRequest) -> Any:
+    return Host() if request.param == "host" else Simulated()
+
+
+def test_out_is_filled_and_given_back(device: Any) -> None:
+    out = np.zeros_like(X)
+    with Pipeline(affine, device=device, chunk=5000) as pipe:
+        assert pipe(X, out=out) is out
+    assert np.array_equal(out, affine(X))
+
+
+def test_out_may_be_the_input(device: Any) -> None:
+    x = X.copy()
+    with Pipeline(affine, device=device, chunk=5000) as pipe:
+        pipe(x, out=x)
+    assert np.array_equal(x, affine(X))
+
+
+def test_out_that_overlaps_the_input_in_part_is_refused(device: Any) -> None:
+    x = np.zeros(100)
+    with Pipeline(affine, device=device) as pipe, pytest.raises(GaplessError, match="overlaps an input in part"):
+        pipe(x[:-1], out=x[1:])
+
+
+def test_out_of_another_shape_or_type_is_refused_at_its_chunk(device: Any) -> None:
+    with Pipeline(affine, device=device) as pipe:
+        with pytest.raises(GaplessError, match=r"out= is an array of shape \(4001, 3\) and dtype float64"):
+            pipe(X, out=np.zeros(X.shape))
+        frozen = np.zeros_like(X)
+        frozen.flags.writeable = False
+        with pytest.raises(GaplessError, match="read-only"):
+            pipe(X, out=frozen)
+
+
+def test_strided_input_and_memmap(device: Any, tmp_path: Any) -> None:
+    source = np.memmap(tmp_path / "x", np.float32, "w+", shape=X.shape)
+    source[:] = X
+    target = np.memmap(tmp_path / "y", np.float32, "w+", shape=X.shape)
+    with Pipeline(affine, device=device, chunk=4096) as pipe:
+        pipe(source, out=target)
+        assert np.array_equal(target, affine(X))
+        assert np.array_equal(pipe(X[::2, ::-1]), affine(X[::2, ::-1]))
+        assert np.array_equal(pipe(np.asfortranarray(X)), affine(X))
+
+
+def test_dtype_and_row_shape_may_change(device: Any) -> None:
+    with Pipeline(lambda a: a[:, :2].astype(np.int16), device=device, chunk=3000) as pipe:
+        y = pipe(X * 100)
+    assert y.dtype == np.int16
+    assert np.array_equal(y, (X * 100)[:, :2].astype(np.int16))
+
+
+def test_reductions_one_after_another_or_folded(device: Any) -> None:
+    x = np.arange(10_000)
+    with Pipeline(lambda a: a.sum(), device=device, chunk=8000) as pipe:
+        assert pipe(x).tolist() == [chunk.sum() for chunk in np.split(x, range(1000, 10_000, 1000))]
+    with Pipeline(lambda a: a.sum(), device=device, chunk=8000, reduce=np.add) as pipe:
+        assert pipe(x) == x.sum()
+    with Pipeline(lambda a: a[:3], device=device, chunk=8000) as pipe:
+        assert pipe(x).tolist() == [1000 * i + j for i in range(10) for j in range(3)]
+
+
+def test_no_outputs_and_no_inputs(device: Any) -> None:
+    seen: list[float] = []
+    with Pipeline(lambda a: seen.append(float(a.sum())), device=device, chunk=8000) as pipe:
+        assert pipe(np.ones(5000)) is None
+    assert sum(seen) == 5000
+    with Pipeline(lambda first, rows: np.arange(first, first + rows), device=device, chunk=512) as pipe:
+        assert np.array_equal(pipe(rows=1000), np.arange(1000))
+        with pytest.raises(GaplessError, match="needs rows="):
+            pipe()
+
+
+def test_lists_are_packed_into_one_copy(device: Any) -> None:
+    items = [X[i : i + 1 + i % 3] for i in range(50)]
+    calls: list[int] = []
+
+    def kernel(a: Any) -> Any:
+        calls.append(len(a))
+        return affine(a)
+
+    with Pipeline(kernel, device=device) as pipe:
+        (results,) = pipe.stream([items])
+        assert calls == [sum(map(len, items))]
+        assert all(np.array_equal(y, affine(x)) for y, x in zip(results, items, strict=True))
+        pairs = [(item, item.astype(np.float64)) for item in items]
+        with Pipeline(lambda a, b: (a + a, b + b), device=device) as two:
+            (results,) = two.stream([pairs])
+            assert all(np.array_equal(b, 2 * x[1]) for (_, b), x in zip(results, pairs, strict=True))
+
+
+def test_single_items_are_packed_on_request(device: Any) -> None:
+    items = [X[i : i + 1] for i in range(1000)]
+    with Pipeline(affine, device=device) as pipe:
+        results = list(pipe.stream(iter(items), pack=1200))
+        assert pipe.report().chunks == 10
+    assert all(np.array_equal(y, affine(x)) for y, x in zip(results, items, strict=True))
+
+
+def test_items_of_different_kinds_do_not_share_a_pack(device: Any) -> None:
+    items = [np.zeros(4, np.float32), np.zeros(4, np.float64), np.zeros(4, np.float64), np.zeros((4, 2))]
+    with Pipeline(affine, device=device) as pipe:
+        results = list(pipe.stream(items, pack=True))
+        assert [y.shape for y in results] == [x.shape for x in items]
+        assert pipe.report().chunks == 3
+
+
+def test_packing_needs_a_row_for_a_row(device: Any) -> None:
+    with Pipeline(lambda a: a.sum(), device=device) as pipe, pytest.raises(GaplessError, match="a row for a row"):
+        list(pipe.stream([[X, X]]))
+
+
+def test_results_that_are_let_go_of_are_used_again() -> None:
+    addresses: set[int] = set()
+    with Pipeline(affine, device="host", slots=2) as pipe:
+        for y in pipe.stream(X for _ in range(50)):
+            addresses.add(y.__array_interface__["data"][0])
+            del y
+    assert len(addresses) <= 2 + 4  # two slots before the size is known, then two blocks a slot
+
+
+def test_input_that_cannot_be_cut_or_copied(device: Any) -> None:
+    with Pipeline(affine, device=device) as pipe:
+        with pytest.raises(GaplessError, match="differ in their first dimension"):
+            pipe(np.zeros(3), np.zeros(4))
+        with pytest.raises(GaplessError, match="no rows to cut"):
+            pipe(np.float32(3))
+        with pytest.raises(GaplessError, match="Python objects"):
+            pipe(np.array([object()]))
+
+
+def test_wrong_arguments() -> None:
+    for how, text in (
+        ({"device": "tpu"}, "no device 'tpu'"),
+        ({"priority": "urgent"}, "low, normal or high"),
+        ({"slots": 0}, "at least 1"),
+        ({"chunk": "many"}, "not a size"),
+        ({"outputs": ["nonsense"]}, "outputs= has 'nonsense'"),
+    ):
+        with pytest.raises(GaplessError, match=text):
+            Pipeline(affine, **{"device": "host", **how})
+    with pytest.raises(GaplessError, match="runs on a GPU"):
+        Pipeline(cuda_kernel("__global__ void f() {}", "f"), device="host")
+    with pytest.raises(GaplessError, match="no kernel 'g'"):
+        cuda_kernel("__global__ void f() {}", "g")
+
+
+def test_kernels_differing_in_results(device: Any) -> None:
+    pipe = Pipeline(lambda a: a if len(a) > 400 else (a, a), device=device, chunk=5000)
+    with pipe, pytest.raises(GaplessError, match="2 results"):
+        pipe(X)
+
+
+def test_the_memory_bound_is_kept() -> None:
+    with Pipeline(affine, device=Simulated(), memory="64 KiB") as pipe:
+        assert np.array_equal(pipe(X), affine(X))
+        assert pipe.plan().memory <= 65536
+        assert "memory: bound to 64 KiB by hand" in str(pipe.plan())
+    with Pipeline(affine, device=Simulated(), memory=40) as pipe, pytest.raises(GaplessError, match="one row alone"):
+        pipe(X)
+
+
+def test_choices_by_hand_are_kept() -> None:
+    with Pipeline(affine, device=Simulated(), chunk="24 KiB", slots=5) as pipe:
+        pipe(np.tile(X, (100, 1)))
+        plan = pipe.plan()
+    assert (plan.slots, plan.chunk_bytes) == (5, 24 * 1024)
+    assert "by hand" in str(plan)
+
+
+def test_low_priority_keeps_few_small_copies_in_flight() -> None:
+    with Pipeline(affine, device=Simulated(), priority="low") as pipe:
+        plan = pipe.plan(np.zeros(10_000_000, np.float32))
+    assert plan.ahead == 2
+    assert plan.chunk_bytes <= 4 << 20
+
+
+class Tight(Host):
+    """A host with little memory for devices."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+
+    def memory(self, nbytes: int) -> Any:
+        if nbytes > self.most:
+            raise MemoryError(f"{nbytes} bytes")
+        return super().memory(nbytes)
+
+
+def test_out_of_memory_shrinks_the_ring_once_and_says_so() -> None:
+    with Pipeline(affine, device=Tight(6000), chunk=9600) as pipe:
+        with pytest.warns(ResourceWarning, match="Memory ran out"):
+            assert np.array_equal(pipe(X), affine(X))
+        assert "Memory ran out" in str(pipe.report())
+    pipe = Pipeline(affine, device=Tight(3000), chunk=9600)
+    with pipe, pytest.warns(ResourceWarning), pytest.raises(GaplessError, match="a second time"):
+        pipe(X)
+
+
+def test_a_report_is_a_timeline_like_any_other() -> None:
+    import gapless
+    from gapless.model.kinds import OpKind
+
+    with Pipeline(affine, device=Simulated(), chunk=1 << 19) as pipe:
+        with pytest.raises(GaplessError, match="nothing to report yet"):
+            pipe.report()
+        pipe(np.zeros(4 << 20, np.float32))
+        report = pipe.report()
+    ops = report.timeline.ops
+    assert report.chunks == 32
+    assert {int(kind): int((ops.kind == kind).sum()) for kind in np.unique(ops.kind)} == {
+        OpKind.H2D: 32,
+        OpKind.KERNEL: 32,
+        OpKind.D2H: 32,
+    }
+    assert (ops.end >= ops.start).all()
+    for kind in (OpKind.H2D, OpKind.D2H):  # one copy a direction at a time
+        mine = ops.take(ops.kind == kind)
+        assert (mine.start[1:] >= mine.end[:-1]).all()
+    assert report.percent is not None
+    assert 0 < report.percent <= 100
+    text = str(report)
+    assert "% of the two-way link limit" in text
+    assert "Staging binds" in text
+    explained = gapless.explain(report.timeline)
+    assert explained.wall_ms > 0
+
+
+def test_progress_counts_rows(capsys: pytest.CaptureFixture[str], device: Any) -> None:
+    seen: list[tuple[int, int]] = []
+    with Pipeline(affine, device=device, chunk=12_000) as pipe:
+        pipe(X, progress=lambda done, rows: seen.append((done, rows)))
+        pipe(X, progress=True)
+    assert seen[-1] == (4001, 4001)
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert "100%" in capsys.readouterr().err
+
+
+def test_resume_does_not_redo_finished_chunks(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gapless.runtime.resume.EVERY", 0.0)
+    out = np.memmap(tmp_path / "y", np.float32, "w+", shape=X.shape)
+    journal = tmp_path / "journal"
+    calls: list[int] = []
+    limit = 5
+
+    def kernel(a: Any) -> Any:
+        calls.append(len(a))
+        if len(calls) > limit:
+            raise RuntimeError("power cut")
+        return affine(a)
+
+    with Pipeline(kernel, device="host", chunk=4800, slots=1) as pipe:
+        with pytest.raises(RuntimeError, match="power cut"):
+            pipe(X, out=out, resume=journal)
+        done = len(calls) - 1
+        assert journal.exists()
+        with journal.open("a") as file:
+            file.write("[12")  # a crash cut this line off
+        limit = 1000
+        calls.clear()
+        pipe(X, out=out, resume=journal)
+    assert len(calls) == -(-4001 // 400) - done
+    assert np.array_equal(out, affine(X))
+    assert not journal.exists()
+
+
+def test_a_journal_of_another_run_is_refused_and_kept(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gapless.runtime.resume.EVERY", 0.0)
+    out = np.memmap(tmp_path / "y", np.float32, "w+", shape=X.shape)
+    journal = tmp_path / "journal"
+
+    def kernel(a: Any) -> Any:
+        if a[0, 0] == X[2000, 0]:
+            raise RuntimeError("stop")
+        return affine(a)
+
+    with Pipeline(kernel, device="host", chunk=4800, slots=1) as pipe:
+        with pytest.raises(RuntimeError, match="stop"):
+            pipe(X, out=out, resume=journal)
+        before = journal.read_text()
+        with pytest.raises(GaplessError, match="differs in inputs"):
+            pipe(X + 1, out=out, resume=journal)
+        assert journal.read_text() == before
+        with pytest.raises(GaplessError, match=r"np\.memmap"):
+            pipe(X, out=np.zeros_like(X), resume=journal)
+        other = tmp_path / "notes.txt"
+        other.write_text("mine\n")
+        with pytest.raises(GaplessError, match="no journal"):
+            pipe(X, out=out, resume=other)
+        assert other.read_text() == "mine\n"
+
+
+def test_several_pipelines_and_nested_use(device: Any) -> None:
+    with Pipeline(affine, device=device, slots=2) as one, Pipeline(lambda a: a - 1, device=device, slots=2) as two:
+        for y in two.stream(one.stream(X[i : i + 10] for i in range(0, 100, 10))):
+            assert len(y) == 10
+        flow = one.stream(X[i : i + 10] for i in range(0, 100, 10))
+        first = next(flow)
+        assert np.array_equal(one(X), affine(X))
+        assert np.array_equal(first, affine(X[:10]))
+        assert len(list(flow)) == 9
+
+
+def test_a_closed_pipeline_says_so() -> None:
+    pipe = Pipeline(affine, device="host")
+    pipe.close()
+    with pytest.raises(GaplessError, match="closed"):
+        pipe(X)
+
+
+def test_an_abandoned_iterator_leaves_no_thread() -> None:
+    before = threading.active_count()
+    pipe = Pipeline(affine, device=Simulated(), slots=3)
+    flow = pipe.stream(X for _ in range(9))
+    next(flow)
+    del flow
+    gc.collect()
+    assert threading.active_count() == before
+
+
+def test_ctrl_c_stops_within_a_chunk_and_leaves_no_thread() -> None:
+    """In a process of its own, which sends itself the signal while chunk 3 is computed."""
+    script = (
+        "import os, signal, threading\n"
+        "import numpy as np\n"
+        "from gapless.runtime.pipeline import Pipeline\n"
+        "calls = []\n"
+        "def kernel(a):\n"
+        "    calls.append(1)\n"
+        "    if len(calls) == 4: os.kill(os.getpid(), signal.SIGINT)\n"
+        "    return a + 1\n"
+        "pipe = Pipeline(kernel, device='host', slots=2)\n"
+        "try:\n"
+        "    for y in pipe.stream(np.zeros(1000) for _ in range(100000)): pass\n"
+        "except KeyboardInterrupt:\n"
+        "    pipe.close()\n"
+        "    for thread in threading.enumerate():\n"
+        "        if thread is not threading.main_thread(): thread.join(20)\n"
+        "    print('stopped', len(calls) <= 4 + 2 * 2, threading.active_count())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "stopped True 1\n", done.stdout + done.stderr
+
+
+def test_source_is_not_asked_after_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal that arrives while the input is computed comes out at once; nothing more is asked for."""
+    asked: list[int] = []
+
+    def source() -> Iterator[np.ndarray]:
+        for number in range(100):
+            asked.append(number)
+            if number == 7:
+                os.kill(os.getpid(), signal.SIGINT)
+            yield X
+
+    with Pipeline(affine, device="host", slots=2) as pipe, pytest.raises(KeyboardInterrupt):
+        for _ in pipe.stream(source()):
+            pass
+    assert len(asked) == 8
+
+
+def test_copies_that_need_no_wait_have_none() -> None:
+    """A crew's lane copies at once where no event is named."""
+    crew = Host().crew(1)
+    target = np.zeros(3)
+    crew.submit(0, "token", Copies([(target, np.ones(3))]))
+    assert crew.next().token == "token"
+    crew.close()
+    assert target.all()
