@@ -67,31 +67,38 @@ def explain(
     return explain_timeline(timeline, start_ns=start_ns, end_ns=end_ns, steps=steps, device=device)
 
 
-def simulate(source: str | PathLike[str] | Tape | Program, *, machine: Machine | str | None = None) -> Simulation:
+def simulate(
+    source: str | PathLike[str] | Tape | Program, *, machine: Machine | str | None = None, replay: str = "plain"
+) -> Simulation:
     """Play a stream program: the file of a tape, a tape that ``read_tape`` gave, or a Program.
 
-    *machine* (a Machine, or the name of a profile) stands in for the tape's own. The simulation prints itself: engines
-    and streams drawn to time, and why each engine waits. ``schedule`` holds start, end and binding constraint of all
-    operations, ``races`` what the race check found, ``outcomes`` whether each expectation holds; ``to_dict()`` gives
-    the form of the JSON. Raises GaplessError for a tape that cannot be read and for a program that deadlocks.
+    *machine* (a Machine, or the name of a profile) stands in for the tape's own; *replay* is a run that exploring told
+    of, such as ``h17``. The simulation prints itself: engines and streams drawn to time, and why each engine waits.
+    ``schedule`` holds start, end and binding constraint of all operations, ``races`` what the race check found,
+    ``outcomes`` whether each expectation holds; ``to_dict()`` gives the form of the JSON. Raises GaplessError for a
+    tape that cannot be read and for a program that deadlocks.
     """
     from gapless.model.simulation import simulate as play
 
     _show_tapes()
-    return play(source, machine=machine)
+    return play(source, machine=machine, replay=replay)
 
 
-def check(source: str | PathLike[str] | Tape | Program, *, machine: Machine | str | None = None) -> Check:
+def check(
+    source: str | PathLike[str] | Tape | Program, *, machine: Machine | str | None = None, replay: str = "plain",
+    explore: int = 0,
+) -> Check:  # fmt: skip
     """Check a stream program for races: accesses to the same memory that no documented rule puts in order.
 
-    Takes and raises what ``simulate`` does. The check prints itself: both accesses of each race, why nothing orders
-    them, and the shortest repair. ``ok`` says whether the expectations hold or, where there are none, that there is no
-    error; ``races`` holds what was found.
+    Takes and raises what ``simulate`` does; with *explore* it looks at so many runs, in which host threads, durations
+    and whatever no rule fixes vary. The check prints itself: both accesses of each race, why nothing orders them, and
+    the shortest repair. ``ok`` says whether the expectations hold or, where there are none, that there is no error;
+    ``races`` holds what was found.
     """
     from gapless.model.simulation import check as check_tape
 
     _show_tapes()
-    return check_tape(source, machine=machine)
+    return check_tape(source, machine=machine, replay=replay, explore=explore)
 
 
 def _show_reports() -> None:

@@ -45,6 +45,10 @@ class Slug(str):
     """The name of a cause."""
 
 
+class Run(str):
+    """One of the runs that exploring tells of."""
+
+
 class Profile(str):
     """A machine: a profile or a file, and knobs."""
 
@@ -95,6 +99,7 @@ def simulate(
     *tapes: Path,
     json: bool = False,
     machine: Profile | None = None,
+    replay: Run | None = None,
     chunks: int | None = None,
     streams: int | None = None,
     h2d: Time | None = None,
@@ -123,6 +128,8 @@ def simulate(
         Print one JSON object a tape, one a line, in the order given.
     machine
         Play on this machine instead of the tape's: a profile (teaching, h200, one-copy-engine, fermi) or a file.
+    replay
+        Play the run that "gapless check --explore" told of, such as h17.
     chunks
         Loop: number of chunks. By default 4.
     streams
@@ -162,6 +169,8 @@ def simulate(
     if tapes and (asked or tape):
         option = next(iter(asked), "tape").replace("_", "-")
         raise GaplessError(f"--{option} makes a loop over chunks and takes no tapes. Leave one of the two out.")
+    if replay is not None and not tapes:
+        raise GaplessError("--replay plays a run of a tape. Write: gapless simulate TAPE --replay RUN")
     if tape and json:
         raise GaplessError("--tape prints the loop, --json what it does. Leave one of the two out.")
     if asked or tape:
@@ -171,14 +180,16 @@ def simulate(
             "No tape is named. Write: gapless simulate TAPE...\n"
             "Or play a loop over chunks: gapless simulate --chunks 4 --streams 3"
         )
-    if json:
-        from gapless.model.simulation import simulate as play
-
-        return _play_as_json(tapes, play, _machine(machine))
-    return _simulate_as_text(tapes, _machine(machine))
+    return (_play_as_json if json else _simulate_as_text)(tapes, _playing(machine, replay))
 
 
-def check(*tapes: Path, json: bool = False, machine: Profile | None = None) -> int:
+def check(
+    *tapes: Path,
+    json: bool = False,
+    machine: Profile | None = None,
+    explore: int = 0,
+    replay: Run | None = None,
+) -> int:
     """Find races: accesses to the same memory that no documented rule puts in order, and the shortest repair.
 
     Exit status 1 where an expectation of a tape fails; for a tape that expects nothing, where there is a race.
@@ -191,14 +202,18 @@ def check(*tapes: Path, json: bool = False, machine: Profile | None = None) -> i
         Print one JSON object a tape, one a line, in the order given.
     machine
         Check on this machine instead of the tape's: a profile (teaching, h200, one-copy-engine, fermi) or a file.
+    explore
+        Look at so many runs, in which host threads, durations and whatever no rule fixes vary.
+    replay
+        Check the run that exploring told of, such as h17.
     """
     if not tapes:
         raise GaplessError("No tape is named. Write: gapless check TAPE...")
-    if json:
-        from gapless.model.simulation import check as play
-
-        return _play_as_json(tapes, play, _machine(machine))
-    return _check_as_text(tapes, _machine(machine))
+    if explore < 0:
+        raise GaplessError(f"--explore {explore} is no number of runs.")
+    if explore and replay is not None:
+        raise GaplessError("--explore looks at many runs, --replay at one. Leave one of the two out.")
+    return (_play_as_json if json else _check_as_text)(tapes, _checking(machine, explore, replay))
 
 
 COMMANDS: tuple[Callable[..., int], ...] = (explain, simulate, check)
@@ -372,17 +387,40 @@ def _print_cause(slug: str) -> int:
 # Tapes
 
 
-def _each(
-    tapes: Sequence[Path], play: Callable[..., Played], machine: Machine | None
-) -> Iterator[tuple[int, Played | DeadlockError | None]]:
+def _playing(profile: str | None, replay: str | None) -> Callable[[Path], Simulation]:
+    from gapless.model.simulation import simulate
+
+    machine = _machine(profile)
+
+    def play(path: Path) -> Simulation:
+        with _blaming_itself(path, "simulate"):
+            played = simulate(path, machine=machine, replay=replay or "plain")
+            _ = played.races, played.outcomes  # worked out here, so that a fault in them is told as one
+            return played
+
+    return play
+
+
+def _checking(profile: str | None, explore: int, replay: str | None) -> Callable[[Path], Check]:
+    from gapless.model.simulation import check
+
+    machine = _machine(profile)
+
+    def play(path: Path) -> Check:
+        with _blaming_itself(path, "check"):
+            checked = check(path, machine=machine, replay=replay or "plain", explore=explore)
+            _ = checked.races, checked.ok
+            return checked
+
+    return play
+
+
+def _each(tapes: Sequence[Path], play: Callable[[Path], Played]) -> Iterator[tuple[int, Played | DeadlockError | None]]:
     """Play or check each tape: give its status and what came of it; None where it cannot be read, which is said."""
     for path in tapes:
         try:
-            with _blaming_itself(path, play.__name__):
-                played = play(path, machine=machine)
-                status = DONE if played.ok else FAILED
-                _ = played.races  # worked out here, so that a fault in it is told as one
-            yield status, played
+            played = play(path)
+            yield DONE if played.ok else FAILED, played
         except DeadlockError as problem:
             _complain(f"{path}: {problem}")
             yield FAILED, problem
@@ -391,9 +429,9 @@ def _each(
             yield WRONG, None
 
 
-def _play_as_json(tapes: Sequence[Path], play: Callable[..., Played], machine: Machine | None) -> int:
+def _play_as_json(tapes: Sequence[Path], play: Callable[[Path], Played]) -> int:
     worst = DONE
-    for status, played in _each(tapes, play, machine):
+    for status, played in _each(tapes, play):
         worst = max(worst, status)
         if isinstance(played, DeadlockError):
             _print(_json_of({"version": 1, "makespan_ns": None, "deadlock": played.calls}))
@@ -402,13 +440,12 @@ def _play_as_json(tapes: Sequence[Path], play: Callable[..., Played], machine: M
     return worst
 
 
-def _simulate_as_text(tapes: Sequence[Path], machine: Machine | None) -> int:
-    from gapless.model.simulation import simulate
+def _simulate_as_text(tapes: Sequence[Path], play: Callable[[Path], Simulation]) -> int:
     from gapless.views.schedule import draw, draw_summaries, summarise
 
     console, worst = _console(), DONE
     done = []
-    for status, played in _each(tapes, simulate, machine):
+    for status, played in _each(tapes, play):
         worst = max(worst, status)
         if played is not None and not isinstance(played, DeadlockError):
             # Drawn at once and kept as text: the schedules of a long list would not all fit into memory.
@@ -420,12 +457,11 @@ def _simulate_as_text(tapes: Sequence[Path], machine: Machine | None) -> int:
     return worst
 
 
-def _check_as_text(tapes: Sequence[Path], machine: Machine | None) -> int:
-    from gapless.model.simulation import check
+def _check_as_text(tapes: Sequence[Path], play: Callable[[Path], Check]) -> int:
     from gapless.views.races import draw
 
     console, worst, gap = _console(), DONE, ""
-    for status, checked in _each(tapes, check, machine):
+    for status, checked in _each(tapes, play):
         worst = max(worst, status)
         if checked is not None and not isinstance(checked, DeadlockError):
             _print(gap + _drawn(console, draw(checked, console, console.options)))

@@ -14,13 +14,16 @@ from numpy.typing import NDArray
 
 from .errors import DeadlockError, GaplessError
 from .expectations import Expectation, Outcome, evaluate
+from .explore import IN_EVERY_RUN, Choice, Exploration
+from .explore import explore as explored
+from .explore import replay as replayed
 from .gaps import Cause, Causes
-from .happens_before import Happened
+from .happens_before import happened_in
 from .kinds import Bound, OpKind
 from .machine import Machine
 from .program import Program
 from .races import Races, find_races
-from .schedule import BOUND_WORDS, Schedule, schedule
+from .schedule import BOUND_WORDS, Schedule
 from .tape import Tape, read
 
 VERSION = 1  # of to_dict(); raised when a key changes its meaning or goes away
@@ -48,12 +51,7 @@ class Simulation:
     @cached_property
     def races(self) -> Races:
         """What the race check finds in the order in which this run issued its calls."""
-        run = self.schedule
-        happened = Happened(
-            errors=run.error.tolist(), issued=run.order.tolist(),
-            launch_blocking=run.machine.launch_blocking, sync_memops=run.machine.sync_memops,
-        )  # fmt: skip
-        return find_races(run.program, happened)
+        return find_races(self.schedule.program, happened_in(self.schedule))
 
     def line_of(self, row: int) -> int:
         """The line of the tape that a row of the program comes from; 0 where there is none."""
@@ -75,50 +73,77 @@ class Simulation:
         }
 
 
-def simulate(source: str | PathLike[str] | Tape | Program, *, machine: Machine | str | None = None) -> Simulation:
+def simulate(
+    source: str | PathLike[str] | Tape | Program, *, machine: Machine | str | None = None, replay: str = "plain"
+) -> Simulation:
     """Play a tape (its file, or as read) or a program on its machine, or on another one.
 
-    Raises ``GaplessError`` for a tape that cannot be read, and ``DeadlockError`` where host threads wait for each other
-    for ever.
+    *replay* is one of the runs that exploring tells of, such as ``h17``; of what the tape expects, only what must hold
+    in every run is then judged. Raises ``GaplessError`` for a tape that cannot be read, and ``DeadlockError`` where
+    host threads wait for each other for ever.
     """
-    if isinstance(source, Program):
-        source = Tape("program", source, Machine(), (), np.empty(0, np.int32))
-    tape = source if isinstance(source, Tape) else load_tape(source)
-    chosen = Machine.named(machine) if isinstance(machine, str) else machine
+    tape = _tape(source)
+    choice = Choice.parse(replay)
     try:
-        run = schedule(tape.program, chosen or tape.machine)
+        run = replayed(tape.program, choice, _machine(machine) or tape.machine)
     except DeadlockError as deadlock:
         raise DeadlockError([_placed(tape, row) for row in deadlock.rows], deadlock.rows) from None
-    return Simulation(tape.name, run, tape.expectations, tape.lines)
+    expected = [e for e in tape.expectations if choice == Choice() or e.kind in IN_EVERY_RUN]
+    return Simulation(tape.name, run, tuple(expected), tape.lines)
 
 
 @dataclass(frozen=True, eq=False)
 class Check:
-    """What the race check says of one tape."""
+    """What the race check says of one tape: in one run, and in others of the same program where they were explored."""
 
     played: Simulation
+    explored: Exploration | None = None
 
     @property
     def races(self) -> Races:
-        """All that was found, worst first."""
+        """All that was found in the one run, worst first."""
         return self.played.races
 
     @property
     def ok(self) -> bool:
-        """Whether the tape's expectations hold; where it has none, whether there is no error."""
-        return self.played.ok if self.played.expectations else not self.races.errors
+        """Whether the tape's expectations hold or, where it has none, there is no error; explored runs included."""
+        explored = self.explored is None or not self.explored.failures
+        return explored and (self.played.ok if self.played.expectations else not self.races.errors)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give plain values in the form of ``Simulation.to_dict``."""
-        return self.played.to_dict()
+        """Give plain values in the form of ``Simulation.to_dict``, with ``explored`` where other runs were explored."""
+        values = self.played.to_dict()
+        if self.explored is not None:
+            failures = [{"replay": str(failure.choice), "what": failure.what} for failure in self.explored.failures]
+            values["explored"] = {"runs": self.explored.runs, "orders": self.explored.orders, "failures": failures}
+        return values
 
 
-def check(source: str | PathLike[str] | Tape | Program, *, machine: Machine | str | None = None) -> Check:
+def check(
+    source: str | PathLike[str] | Tape | Program, *, machine: Machine | str | None = None, replay: str = "plain",
+    explore: int = 0,
+) -> Check:  # fmt: skip
     """Check a tape (its file, or as read) or a program for races, in the order in which its run issues the calls.
 
-    Raises as ``simulate``.
+    With *explore* so many runs are looked at, in which host threads, durations and whatever no rule fixes vary. Raises
+    as ``simulate``.
     """
-    return Check(simulate(source, machine=machine))
+    tape = _tape(source)
+    played = simulate(tape, machine=machine, replay=replay)
+    if not explore:
+        return Check(played)
+    chosen = _machine(machine) or tape.machine
+    return Check(played, explored(tape.program, chosen, explore, expectations=tape.expectations))
+
+
+def _tape(source: str | PathLike[str] | Tape | Program) -> Tape:
+    if isinstance(source, Program):
+        return Tape("program", source, Machine(), (), np.empty(0, np.int32))
+    return source if isinstance(source, Tape) else load_tape(source)
+
+
+def _machine(machine: Machine | str | None) -> Machine | None:
+    return Machine.named(machine) if isinstance(machine, str) else machine
 
 
 def load_tape(path: str | PathLike[str]) -> Tape:

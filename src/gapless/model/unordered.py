@@ -50,9 +50,7 @@ def _between_streams(run: Schedule, race: Race) -> str:
     kinds = {left.kind, right.kind}
     if kinds == {StreamKind.LEGACY, StreamKind.NON_BLOCKING}:
         plain = right.name if left.kind == StreamKind.LEGACY else left.name
-        return (
-            f"stream {plain} is non-blocking: the default stream does not fence it, and no event leads from {x} there"
-        )
+        return f"stream {plain} is non-blocking: the default stream does not fence it. No event orders {x} and {y}"
     return f"streams {left.name} and {right.name} run side by side, and no event leads from {x} to {y}"
 
 

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
+from gapless.model.explore import Exploration
 from gapless.model.races import Access, Race, RaceClass
 from gapless.model.simulation import Check, Simulation
 from gapless.model.unordered import called, why
 from gapless.views.outcome import RACE_WORDS, draw_expectations, races_found
-from gapless.views.page import FAULT, GUTTER, Page, plain
+from gapless.views.page import FAULT, GAIN, GUTTER, Page, plain
 
 MOST_RACES = 20  # that are told, alike ones as one
 _LABEL = 8  # columns for a label inside a finding
@@ -34,6 +35,8 @@ def draw(check: Check, console: Console, options: ConsoleOptions) -> Iterator[Te
         yield Text()
         yield page.line(f"and {len(groups) - MOST_RACES:,} more kinds of them", "dim")
     yield from draw_expectations(page, played)
+    if check.explored is not None:
+        yield from page.explored(check.explored, played)
 
 
 class _Page(Page):
@@ -57,6 +60,24 @@ class _Page(Page):
             place = _line(played, add.row) or played.schedule.program.brief(add.row)
             words = f"{add.statement:<{statements}}  {'after' if add.after else 'before'} {place}"
             yield from self.labelled("add" if i == 0 else "", words)
+
+    def explored(self, explored: Exploration, played: Simulation) -> Iterator[Text]:
+        """Say what goes wrong in other runs, and how to look at one."""
+        yield Text()
+        runs = f"{explored.runs:,} runs, {explored.orders:,} {'order' if explored.orders == 1 else 'orders'} of calls"
+        if not explored.failures:
+            yield from self.prose(self.text(f"Nothing goes wrong in {runs}.", GAIN), indent=0)
+            return
+        yield from self.prose(
+            self.text(f"Explored {runs}. What goes wrong, and the run that shows it:", FAULT), indent=0
+        )
+        indent = max(GUTTER, 2 + max(len(str(failure.choice)) for failure in explored.failures[:MOST_RACES]))
+        for failure in explored.failures[:MOST_RACES]:
+            yield from self.prose(self.foreign(failure.what), label=str(failure.choice), indent=indent)
+        if len(explored.failures) > MOST_RACES:
+            yield self.line(f"and {len(explored.failures) - MOST_RACES:,} more", "dim")
+        command = f"gapless simulate {played.name} --replay {explored.failures[0].choice}"
+        yield from self.prose(self.foreign(f"Look at it: {command}", "dim"), indent=0)
 
     def labelled(self, label: str, words: str) -> Iterator[Text]:
         """Give running text with a label inside a finding."""

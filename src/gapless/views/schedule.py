@@ -133,7 +133,8 @@ class _Page(Page):
         def beside(figures: Sequence[str]) -> str:
             return "".join(f"  {figure:>{wide}}" for figure in figures) if figures_wide else ""
 
-        yield self.line(" " * (gutter + room) + beside(("busy", "")), "dim")
+        if figures_wide:
+            yield self.line(" " * (gutter + room) + beside(("busy", "")), "dim")
         for label, engine, busy, figures in engines:
             drawn = cells(busy, 0, run.makespan, room, ascii_only=self.ascii_only)
             yield self.row(label, COLORS[engine], drawn, beside(figures), gutter=gutter)
