@@ -186,9 +186,15 @@ def kernels(export: Database, strings: Numbering, losses: Losses) -> Columns:
         "kind": np.full(len(name), OpKind.KERNEL, np.int8),
         "registers": table.pop("registersPerThread"),
         "shared": np.where((static >= 0) & (dynamic >= 0), static + dynamic, NONE),
-        "grid": np.stack([table.pop(f"grid{axis}") for axis in "XYZ"], axis=1),
-        "block": np.stack([table.pop(f"block{axis}") for axis in "XYZ"], axis=1),
+        "grid": _shape(table, "grid"),
+        "block": _shape(table, "block"),
     }
+
+
+def _shape(table: Columns, of: str) -> NDArray[np.int32]:
+    """Give a grid or block, ``(n, 3)``; one that cannot be, or is told in part only, is unknown."""
+    shape = np.stack([table.pop(f"{of}{axis}") for axis in "XYZ"], axis=1)
+    return np.where((shape > 0).all(axis=1, keepdims=True), shape, NONE)
 
 
 def copies(export: Database, strings: Numbering, losses: Losses) -> Columns:

@@ -171,17 +171,18 @@ def test_text_where_numbers_should_be_is_unknown(export: SimpleNamespace) -> Non
     timeline = export.read({KERNEL: rows})
     assert timeline.ops.start.tolist() == [0, 12]
     assert timeline.ops.registers.tolist() == [-1, 2]
-    assert timeline.ops.grid[:, 0].tolist() == [-1, 7]
+    assert timeline.ops.grid.tolist() == [[-1, -1, -1], [7, 2, 1]]
     assert timeline.ops.shared.tolist() == [1072, -1]
     assert f"Took {KERNEL}.registersPerThread as unknown in 1 event: what stands there is no number." in timeline.lost
     assert "Left out 1 event: no usable time." in timeline.lost
 
 
 def test_numbers_that_do_not_fit_are_unknown(export: SimpleNamespace) -> None:
-    row = export.kernel(0, 1, HUGE, registersPerThread=2**40, gridX=-(2**40), graphNodeId=HUGE)
+    row = export.kernel(0, 1, HUGE, registersPerThread=2**40, gridX=-(2**40), blockY=0, graphNodeId=HUGE)
     timeline = export.read({KERNEL: [row]})
     assert timeline.ops.registers.tolist() == [-1]
-    assert timeline.ops.grid[0].tolist() == [-1, 2, 1]
+    assert timeline.ops.grid[0].tolist() == [-1, -1, -1]
+    assert timeline.ops.block[0].tolist() == [-1, -1, -1]
     assert timeline.ops.correlation.tolist() == [0]
 
 
