@@ -85,7 +85,9 @@ def test_the_first_page_of_the_lesson(options, units, reads):
 
 def test_the_tape_reads_as_one_would_write_it():
     loop = ChunkLoop(chunks=8, streams=4, kernel="1/2ms", default_stream="kernel", nonblocking=True, machine="h200")
-    assert loop.tape() == """\
+    assert (
+        loop.tape()
+        == """\
 # 8 chunks over 4 streams: 1ms to the device, 500us kernel, 1ms back, each kernel on the default stream, non-blocking streams
 # serial N(h+k+d) = 20ms, pipelined h+k+d+(N-1)max = 9.5ms
 # this loop: h+k+d+(N-1)max = 9.5ms
@@ -103,6 +105,7 @@ repeat 8 as i
 end
 sync device
 """
+    )
 
 
 @pytest.mark.parametrize(

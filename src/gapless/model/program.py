@@ -447,7 +447,7 @@ class Program:
             words.append(self.buffers[thing].name)
         elif call in (CallKind.SEND, CallKind.RECEIVE):
             words.append(self.messages[thing])
-        elif name := self.name_of(row):
+        elif op >= 0 and (name := self.name_of(row)):
             words.append(name)
         if stream >= 0:
             words += ["on"] * (op >= 0 or call == CallKind.WAIT_EVENT) + [self.streams[stream].name]

@@ -76,7 +76,7 @@ class _Page(Page):
             yield from self.prose(self.foreign(failure.what), label=str(failure.choice), indent=indent)
         if len(explored.failures) > MOST_RACES:
             yield self.line(f"and {len(explored.failures) - MOST_RACES:,} more", "dim")
-        command = f"gapless simulate {played.name} --replay {explored.failures[0].choice}"
+        command = f"gapless check {played.name} --replay {explored.failures[0].choice}"
         yield from self.prose(self.foreign(f"Look at it: {command}", "dim"), indent=0)
 
     def labelled(self, label: str, words: str) -> Iterator[Text]:

@@ -26,7 +26,6 @@ MOST_LANES = 16  # streams and threads that are drawn; more are counted
 MOST_CAUSES = 4  # of waiting that are told for an engine
 MOST_LINKS = 7  # of the longest chain that are named
 _WIDEST_LABEL = 12
-_LABELS = LABELS | {Engine.HOST: "host"}
 _OVERLAP = "overlap"
 _ALWAYS = (Engine.H2D, Engine.SM, Engine.D2H)
 
@@ -168,7 +167,7 @@ class _Page(Page):
         times: dict[str, int] = {}
         engine = run.engine.tolist()
         for link in links:
-            what = _LABELS.get(engine[link.op], "graph") if link.op >= 0 else "host"
+            what = _engine_name(run, engine[link.op]) if link.op >= 0 else "host"
             times[what] = times.get(what, 0) + link.end - link.start
         between = run.makespan - sum(times.values())
         if between > run.makespan // 100:
@@ -187,7 +186,7 @@ class _Page(Page):
         several = len({info.device for info in run.program.streams}) > 1
         told: dict[str, list[Gaps]] = {}
         for group in alike(gaps(run), run, lines):
-            told.setdefault(_label(group.first.engine, group.first.device, several), []).append(group)
+            told.setdefault(_label(run, group.first.engine, group.first.device, several), []).append(group)
         if not told:
             return
         yield Text()
@@ -259,11 +258,12 @@ def _engine_lanes(run: Schedule) -> list[tuple[str, Engine, NDArray[np.int64], _
     for device in used:
         for engine in LABELS:
             mine = (run.engine == engine) & (device_of == device)
-            if mine.any() or engine in _ALWAYS:
+            always = engine in _ALWAYS and not (engine == Engine.D2H and run.machine.shared_copy_engine)
+            if mine.any() or always:
                 busy = union(run.start[mine], run.end[mine])
                 time = int((busy[:, 1] - busy[:, 0]).sum())
                 figures = _time(time), wording.percent(time / run.makespan)
-                lanes.append((_label(engine, device, len(used) > 1), engine, busy, figures))
+                lanes.append((_label(run, engine, device, len(used) > 1), engine, busy, figures))
     return lanes
 
 
@@ -331,8 +331,15 @@ def _name(run: Schedule, link: Link) -> str:
     return _op_name(run, link.op) if link.op >= 0 else _call(run, link.call)
 
 
-def _label(engine: Engine, device: int, several: bool) -> str:
-    return f"{_LABELS[engine]}.{device}" if several else _LABELS[engine]
+def _engine_name(run: Schedule, engine: int) -> str:
+    """Say what an engine is called; one copy engine for both directions is neither H2D nor D2H."""
+    if engine == Engine.H2D and run.machine.shared_copy_engine:
+        return "copy"
+    return LABELS.get(Engine(engine), "host" if engine == Engine.HOST else "graph")
+
+
+def _label(run: Schedule, engine: Engine, device: int, several: bool) -> str:
+    return _engine_name(run, engine) + (f".{device}" if several else "")
 
 
 def _time(ps: int) -> str:
