@@ -105,7 +105,7 @@ class Order:
         A row means the operation that its call puts into a stream, or the call itself where it puts none there.
         Raises ``GaplessError`` for what never runs.
         """
-        first, second = self._step(x), self._step(y)
+        first, second = self.step(x), self.step(y)
         return second.knows(first.line, first.tick)
 
     def unordered(self, x: Moment, y: Moment) -> bool:
@@ -117,7 +117,8 @@ class Order:
         last = self._last.get(row)
         return 0 if last is None else max(1, last.run)
 
-    def _step(self, moment: Moment) -> Step:
+    def step(self, moment: Moment) -> Step:
+        """Give what runs at a row (its last run), or at a run of it. Raises ``GaplessError`` for what never runs."""
         step = self._last.get(moment) if isinstance(moment, int) else self._steps.get(moment)
         if step is None:
             row = moment if isinstance(moment, int) else moment[0]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
 
-from .happens_before import Step
+from .happens_before import Happened, Moment, Step, issue_order, order
 from .host_order import HostOrder
 from .kinds import CallKind
 from .program import Program
@@ -33,6 +33,21 @@ class Repair:
 
     def __str__(self) -> str:
         return self.text
+
+
+def to_order(program: Program, x: Moment, y: Moment, happened: Happened | None = None) -> Repair:
+    """Say what to add so that *x* (a row, or a run of a row) is over before *y* starts, where nothing orders them yet.
+
+    Raises ``GaplessError`` for what never runs.
+    """
+    happened = happened or Happened()
+    issued = issue_order(program) if happened.issued is None else happened.issued
+    order_ = order(program, happened)
+    first, then = order_.step(x), order_.step(y)
+    names = Names(program, {row: order_.step(row).run for row in range(len(program)) if order_.runs(row)})
+    repairs = Repairs(program, issued, HostOrder(program, issued), names)
+    by_host = [bool(program.rows.op[step.row] < 0) for step in (first, then)]
+    return repairs.shortest(first, then, *by_host)
 
 
 class Names:
