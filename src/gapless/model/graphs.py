@@ -154,7 +154,7 @@ class Captures:
 
     def _operation(self, thread: HostThread, row: int, op: int) -> bool:
         sim = self._sim
-        stream, event = sim.stream_of[row], sim.object[row]
+        stream, event = sim.stream_of[row], sim.object[row] if sim.object else -1
         capture = self._of_stream.get(stream)
         if capture is None and op == OpKind.WAIT and event in self._of_event:
             capture = self._of_event[event][0]  # a fork: the stream joins the capture
@@ -184,7 +184,7 @@ class Captures:
     def _capture(self, capture: Capture, row: int, op: int) -> int:
         """Make a node of an operation; give the error if it cannot be one."""
         sim = self._sim
-        stream, event = sim.stream_of[row], sim.object[row]
+        stream, event = sim.stream_of[row], sim.object[row] if sim.object else -1
         if not capture.valid:
             return CudaError.STREAM_CAPTURE_INVALIDATED
         if sim.call[row] in (CallKind.COPY_SYNC, CallKind.MEMSET_SYNC):

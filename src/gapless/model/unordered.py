@@ -26,8 +26,9 @@ def why(run: Schedule, race: Race) -> str:
     if rows.op[first] >= 0 and rows.op[second] < 0:
         stream = program.streams[rows.stream[first]].name
         return f"the host does not wait for {x} (stream {stream}) before it gets to {y}"
-    if rows.op[first] < 0 or rows.stream[first] == rows.stream[second]:
-        return f"no path leads from {x} to {y}"
+    in_graph = race.first.run > 0 and race.second.run > 0
+    if in_graph or rows.op[first] < 0 or rows.stream[first] == rows.stream[second]:
+        return f"no path leads from {x} to {y}" + (" in the graph" if in_graph else "")
     return _between_streams(run, race)
 
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from gapless.model.chunk_loop import ChunkLoop
 from gapless.model.gaps import OF_CALLS, Gap, Gaps, Link, alike, chain, gaps
-from gapless.model.kinds import Bound, CudaError, Engine, OpKind
+from gapless.model.kinds import Bound, CallKind, CudaError, Engine, OpKind
 from gapless.model.schedule import Schedule
 from gapless.model.simulation import Simulation
 from gapless.timeline.measure import union
@@ -380,9 +380,10 @@ def _why(run: Schedule, gap: Gap, lines: NDArray[np.int32]) -> str:
 def _held(run: Schedule, gap: Gap, lines: NDArray[np.int32]) -> str:
     """Say what held the host thread."""
     bound, by, call = gap.cause
-    held = _call(run, call) + (f" (line {lines[call]})" if len(lines) else "")
+    place = f" (line {lines[call]})" if len(lines) else ""
+    held = _call(run, call) + place
     if bound == Bound.HOST or by < 0:
-        return f"is at {held}"
+        return f"works{place}" if run.program.rows.call[call] == CallKind.HOST_WORK else f"is busy with {held}"
     if bound in OF_CALLS:
         what = "a message" if bound == Bound.MESSAGE else "the driver's lock"
         return f"waits in {held} for {what}: {_call(run, by)}"
