@@ -26,11 +26,12 @@ from gapless.timeline.timeline import Device, Timeline, Unknown
 from .blame import blame
 from .case import LEAST, PAYS, Case, ms, plural
 from .causes import CAUSES
-from .gains import WORTH, Gains, gains
+from .gains import Gains, gains
 from .rates import needed, pinned_rates
 from .report import EngineUse, Finding, Report, StepTimes
 from .streams import infer_kinds
 from .waits import Reason
+from .whatif import TRUSTED, WORTH
 from .work import Work, gather
 
 WARM_UP = 0.1  # of the window: a start this long distorts the whole
@@ -114,22 +115,25 @@ def _findings(case: Case) -> list[Finding]:
 
 
 def _ranked(case: Case, predicted: Gains) -> tuple[Finding, ...]:
-    """Faults by gain, then by cost; the verdict first where no repair is worth it."""
+    """Faults by cost, those whose repair alone wins nothing last; the verdict first where no repair is worth it.
+
+    A repair is credited with no more than its fault costs, and where the replay cannot be trusted, with just that.
+    """
     wall = case.wall / 1e6
-    faults = sorted((f for f in predicted.findings if not f.verdict), key=lambda f: (-_worth(f), -f.cost_ms))
+    trusted = predicted.replay is not None and abs(predicted.replay.error) <= TRUSTED
+
+    def gain(finding: Finding) -> float:
+        of_cost = wall / max(wall - finding.cost_ms, 1e-9)
+        return min(finding.speedup, of_cost) if trusted and finding.speedup else of_cost
+
+    faults = [f for f in predicted.findings if not f.verdict]
+    faults.sort(key=lambda f: (gain(f) < 1 + WORTH, -f.cost_ms))
     verdicts = [f for f in predicted.findings if f.verdict]
-    if predicted.replay is None:  # without gains the cost must do
-        best = max((wall / max(wall - f.cost_ms, 1e-9) for f in faults), default=1.0)
-    else:
-        best = max((f.speedup or 1.0 for f in faults), default=1.0)
-        best = max(best, predicted.together.speedup if predicted.together else 1.0)
+    best = max(map(gain, faults), default=1.0)
+    if trusted and predicted.together:
+        all_costs = sum(f.cost_ms for f in faults)
+        best = max(best, min(predicted.together.speedup, wall / max(wall - all_costs, 1e-9)))
     return tuple(faults + verdicts if best > 1 + PAYS else verdicts + faults)
-
-
-def _worth(finding: Finding) -> float:
-    """The gain of a finding's repair, 1 where it is not worth the change."""
-    gain = finding.speedup or 1.0
-    return gain if gain >= 1 + WORTH else 1.0
 
 
 def _headline(case: Case, findings: tuple[Finding, ...]) -> str:

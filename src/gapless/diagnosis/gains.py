@@ -17,7 +17,11 @@ from .report import Finding, Prediction, Replay
 from .whatif import TRUSTED, WORTH, WhatIf, together
 
 # What often has to come with a repair before it pays: pinned copies need a stream of their own and a host that runs on.
-_WITH = {"pin": ("no-sync", "streams=4", "prefetch=1"), "no-sync": ("prefetch=1",)}
+_WITH = {
+    "pin": ("no-sync", "streams=4", "prefetch=1"),
+    "no-sync": ("prefetch=1", "streams=4"),
+    "off-default-stream": ("no-sync",),
+}
 _LEAST = 0.01  # of the window: a repair whose cause costs less is not tried in sets
 
 
