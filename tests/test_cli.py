@@ -190,11 +190,26 @@ def test_help_and_version(capsys):
     assert (status, out) == (0, f"{gapless.__version__}\n")
     status, out, _ = run(capsys, "--help")
     assert status == 0
-    assert "explain" in out
-    status, out, _ = run(capsys, "explain", "--help")
-    assert status == 0
-    assert all(f"--{name}" in out for name in ("json", "from", "to", "steps", "device", "cause"))
-    assert "--no-" not in out
+    assert all(name in out for name in ("explain", "simulate", "check"))
+    for command, options in {
+        "explain": ("json", "from TIME", "to TIME", "steps SPAN", "device", "cause SLUG"),
+        "simulate": (
+            "json",
+            "machine PROFILE",
+            "replay RUN",
+            "chunks",
+            "streams",
+            "h2d TIME",
+            "default-stream",
+            "tape",
+        ),
+        "check": ("json", "machine PROFILE", "explore", "replay RUN"),
+    }.items():
+        status, out, _ = run(capsys, command, "--help")
+        assert status == 0
+        assert all(f"--{name}" in out for name in options)
+        assert "--no-" not in out
+        assert " STR" not in out
 
 
 def test_causes(capsys):
@@ -243,6 +258,242 @@ def test_quick_reads_show_no_progress(monkeypatch):
         for done in range(100):
             progress(done, 100)
     assert sys.stderr.getvalue() == ""
+
+
+# Tapes
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "tapes"
+TAPE = "stream a b\nkernel x on a 1ms writes M\nkernel y on b 1ms reads M\n"
+CHANCE = """\
+stream a b nonblocking
+thread T
+  kernel x on a 1ms writes X
+  record e on a
+end
+thread U
+  host 2ms
+  wait e on b
+  kernel y on b 1ms reads X
+end
+"""
+
+
+@pytest.fixture
+def tapes(tmp_path, monkeypatch):
+    """Make the current folder one with tapes, named after how they go."""
+    monkeypatch.chdir(tmp_path)
+    for name, text in {
+        "good": TAPE + "expect makespan 2ms\n",
+        "fails": TAPE + "expect makespan 1ms\n",
+        "race": TAPE,
+        "expected": TAPE + "expect race x y\n",
+        "warning": "stream a\nh2d x on a 1 p -> d pageable\nwrite p\n",
+        "chance": CHANCE,
+        "bad": "stream a\nkernel k on aa 1ms\n",
+        "dead": "thread A\nreceive m\nsend n\nend\nthread B\nreceive n\nsend m\nend\n",
+        "empty": "",
+        "once": "stream a\nkernel k on a 1ms\n",
+    }.items():
+        Path(f"{name}.tape").write_text(text)
+    Path("binary.tape").write_bytes(bytes(range(256)))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("tape", "simulated", "checked"),
+    [
+        ("good", 0, 0),
+        ("fails", 1, 1),
+        ("race", 0, 1),
+        ("expected", 0, 0),
+        ("warning", 0, 0),
+        ("chance", 0, 0),
+        ("empty", 0, 0),
+        ("dead", 1, 1),
+        ("bad", 2, 2),
+        ("binary", 2, 2),
+        ("none", 2, 2),
+    ],
+)
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_how_a_tape_goes_is_the_exit_status(tapes, capsys, tape, simulated, checked, options):
+    for command, wanted in (("simulate", simulated), ("check", checked)):
+        status, out, err = run(capsys, command, *options, f"{tape}.tape")
+        assert status == wanted
+        assert bool(err) == (wanted == 2 or tape == "dead")
+        assert bool(out) == (wanted < 2 and (tape != "dead" or bool(options)))
+
+
+def test_messages_name_the_tape_and_the_place(tapes, capsys):
+    for command in ("simulate", "check"):
+        assert run(capsys, command, "bad.tape")[2] == (
+            "gapless: bad.tape:2:13: found 'aa'; expected a stream (default, legacy or a)\n"
+        )
+        assert run(capsys, command, "dead.tape")[2] == (
+            "gapless: dead.tape: deadlock: these calls wait for ever: receive m (line 2, thread A); "
+            "receive n (line 6, thread B)\n"
+        )
+        assert "binary.tape is no tape" in run(capsys, command, "binary.tape")[2]
+        assert "none.tape cannot be read: No such file" in run(capsys, command, "none.tape")[2]
+        assert "directory" in run(capsys, command, ".")[2]
+
+
+def test_several_tapes_are_summed_up_first(tapes, capsys):
+    status, out, err = run(capsys, "simulate", "good.tape", "bad.tape", "fails.tape", "once.tape")
+    assert status == 2
+    assert err.startswith("gapless: bad.tape:2:13:")
+    assert out.splitlines()[:3] == [
+        "good.tape    2.00 ms  1 expectation holds",
+        "fails.tape   2.00 ms  1 of 1 expectation fails",
+        "once.tape    1.00 ms",
+    ]
+    assert re.findall(r"^(\w+)\.tape  machine", out, re.MULTILINE) == ["good", "fails", "once"]
+    status, out, _ = run(capsys, "simulate", "good.tape", "fails.tape")
+    assert status == 1
+
+
+def test_several_tapes_are_checked_one_after_another(tapes, capsys):
+    status, out, err = run(capsys, "check", "race.tape", "good.tape", "once.tape")
+    assert (status, err) == (1, "")
+    assert re.findall(r"^(\w+)\.tape  (.+)$", out, re.MULTILINE) == [
+        ("race", "1 race"), ("good", "1 race"), ("once", "no race"),
+    ]  # fmt: skip
+
+
+def test_json_of_tapes_is_one_object_a_line(tapes, capsys):
+    for command in ("simulate", "check"):
+        status, out, err = run(capsys, command, "--json", "race.tape", "bad.tape", "dead.tape", "fails.tape")
+        assert status == 2
+        assert len(err.splitlines()) == 2
+        race, dead, fails = map(json.loads, out.splitlines())
+        assert (race["version"], race["makespan_ns"]) == (1, 2_000_000)
+        assert race["ops"]["y"] == {"start_ns": 1_000_000, "end_ns": 2_000_000, "bound_by": "SMs: kernel x on a"}
+        assert [(r["class"], r["first"], r["second"], r["buffer"]) for r in race["races"]] == [("error", "x", "y", "M")]
+        assert race["expectations"] == []
+        assert (dead["makespan_ns"], len(dead["deadlock"])) == (None, 2)
+        assert fails["expectations"] == [{"line": 4, "holds": False, "got": "2ms"}]
+
+
+def test_runs_are_explored_and_replayed(tapes, capsys):
+    status, out, _ = run(capsys, "check", "chance.tape", "--explore", "60")
+    assert status == 1
+    choice = re.search(r"^([htm]+\d+) +error: x writes X", out, re.MULTILINE)[1]
+    assert out.endswith(f"Look at it: gapless check chance.tape --replay {choice}\n")
+    status, out, _ = run(capsys, "check", "chance.tape", "--replay", choice)
+    assert status == 1
+    assert "1 race, 1 nondeterminism" in out
+    status, out, _ = run(capsys, "simulate", "chance.tape", "--replay", choice)
+    assert status == 0
+    status, out, _ = run(capsys, "check", "--json", "chance.tape", "--explore", "60")
+    assert json.loads(out)["explored"]["failures"][0]["replay"] == choice
+    assert run(capsys, "check", "once.tape", "--explore", "5")[0] == 0
+
+
+def test_a_tape_is_played_on_another_machine(tapes, capsys):
+    (tapes / "mine.json").write_text('{"launch_cost": "5ms"}')
+    for machine, makespan in (
+        ("teaching", 1_000_000),
+        ("teaching launch_cost=2ms", 3_000_000),
+        ("mine.json", 6_000_000),
+        ("./mine.json launch_cost=1ms", 2_000_000),
+    ):
+        status, out, _ = run(capsys, "simulate", "once.tape", "--json", "--machine", machine)
+        assert (status, json.loads(out)["makespan_ns"]) == (0, makespan)
+
+
+@pytest.mark.parametrize("command", ["simulate", "check"])
+@pytest.mark.parametrize("tape", sorted(EXAMPLES.glob("*.tape")), ids=lambda path: path.stem)
+def test_example_tapes(capsys, command, tape):
+    status, out, err = run(capsys, command, str(tape))
+    assert (status, err) == (0, "")
+    assert max(map(len, out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("options", "row"),
+    [
+        ([], r"N\+2 +6\.00 ms"),
+        (["--streams", "1"], r"3N +12\.0 ms"),
+        (["--streams", "2"], r"3N/2\+1 +7\.00 ms"),
+        (["--default-stream", "copy"], r"3N +12\.0 ms"),
+        (["--default-stream", "copy", "--nonblocking"], r"N\+2 +6\.00 ms"),
+        (["--default-stream", "kernel"], r"2N\+1 +9\.00 ms"),
+        (["--default-stream", "kernel", "--per-thread"], r"N\+2 +6\.00 ms"),
+        (["--pageable"], r"3N +12\.0 ms"),
+        (["--malloc"], r"3N +12\.0 ms"),
+        (["--device-sync"], r"3N +12\.0 ms"),
+        (["--copy-engines", "1", "--streams", "4"], r"2N +8\.00 ms"),
+        (["--h2d", "2", "--kernel", "500us"], r"h\+k\+d\+\(N-1\)max +9\.50 ms"),
+    ],
+)
+def test_the_loop_of_the_first_page(capsys, options, row):
+    status, out, err = run(capsys, "simulate", "--chunks", "4", *options)
+    assert (status, err) == (0, "")
+    assert re.search(r"^serial +(3N|N\(h\+k\+d\)) +", out, re.MULTILINE)
+    assert re.search(r"^pipelined +(N\+2|h\+k\+d\+\(N-1\)max) +", out, re.MULTILINE)
+    assert re.search(rf"^this loop +{row} ", out, re.MULTILINE)
+
+
+def test_the_loop_as_a_tape_does_the_same(capsys, tmp_path):
+    options = ["--chunks", "5", "--streams", "2", "--default-stream", "kernel", "--machine", "h200"]
+    status, tape, _ = run(capsys, "simulate", "--tape", *options)
+    assert status == 0
+    assert "machine h200\n" in tape
+    path = tmp_path / "loop.tape"
+    path.write_text(tape)
+    _, from_options, _ = run(capsys, "simulate", "--json", *options)
+    _, from_tape, _ = run(capsys, "simulate", "--json", str(path))
+    assert from_options == from_tape
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["simulate"], "gapless simulate --chunks 4 --streams 3"),
+        (["check"], "gapless check TAPE"),
+        (["simulate", "--chunks", "0"], "at least one chunk"),
+        (["simulate", "--chunks", "x"], "--chunks"),
+        (["simulate", "--streams", "0"], "1 to 1024 streams"),
+        (["simulate", "--h2d", "1h"], "'1h' is not a time"),
+        (["simulate", "--default-stream", "both"], "--default-stream"),
+        (["simulate", "--copy-engines", "3"], "--copy-engines"),
+        (["simulate", "--chunks", "4", "x.tape"], "--chunks makes a loop"),
+        (["simulate", "--default-stream", "copy", "x.tape"], "--default-stream makes a loop"),
+        (["simulate", "--tape", "x.tape"], "--tape makes a loop"),
+        (["simulate", "--tape", "--json"], "Leave one of the two out"),
+        (["simulate", "--chunks", "4", "--replay", "h1"], "--replay plays a run of a tape"),
+        (["simulate", "--chunks", "4", "--machine", "h100"], "no machine is named 'h100'"),
+        (["simulate", "x.tape", "--machine", "h200 qeues=2"], "queues="),
+        (["simulate", "x.tape", "--machine", "none.json"], "none.json"),
+        (["check", "x.tape", "--explore", "-1"], "--explore"),
+        (["check", "x.tape", "--explore", "3", "--replay", "h1"], "Leave one of the two out"),
+    ],
+)
+def test_wrong_calls_about_tapes(tapes, capsys, arguments, words):
+    Path("x.tape").write_text(TAPE)
+    status, out, err = run(capsys, *arguments)
+    assert (status, out) == (2, "")
+    assert err.startswith("gapless: ")
+    assert words in err
+    assert len(err.splitlines()) <= 4
+
+
+def test_a_run_that_no_text_names(tapes, capsys):
+    status, out, err = run(capsys, "check", "once.tape", "--replay", "17")
+    assert (status, out) == (2, "")
+    assert "'17' is no run" in err
+
+
+def test_a_fault_of_gapless_itself_on_a_tape(tapes, capsys, monkeypatch):
+    def fail(*_, **__):
+        raise KeyError("row")
+
+    monkeypatch.setattr("gapless.model.simulation.find_races", fail)
+    for command in ("simulate", "check"):
+        status, _, err = run(capsys, command, "once.tape")
+        assert status == 2
+        assert err.startswith("gapless: once.tape: gapless itself failed on this tape (KeyError: 'row').")
+        assert f"python -X dev -m gapless {command} once.tape" in err
 
 
 # A process of its own
@@ -339,11 +590,47 @@ def test_no_output_at_all(trace):
     assert (done.returncode, done.stdout) == (2, "")
 
 
-def test_json_loads_no_rich(trace):
+def test_json_loads_no_rich(trace, tapes):
     done = command("explain", "--json", trace, env={"PYTHONPROFILEIMPORTTIME": "1"})
     assert done.returncode == 0
     assert "gapless.diagnosis.report" in done.stderr
     assert "rich.console" not in done.stderr
+    done = command("simulate", "--json", "once.tape", env={"PYTHONPROFILEIMPORTTIME": "1"})
+    assert done.returncode == 0
+    assert "gapless.model.schedule" in done.stderr
+    assert not any(room in done.stderr for room in ("rich.console", "gapless.diagnosis", "gapless.timeline"))
+
+
+def test_a_tape_from_the_shell(tapes):
+    done = command("simulate", "once.tape")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\x1b" not in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    piped = subprocess.run(
+        f'"{sys.executable}" -m gapless check /dev/stdin < race.tape', shell=True, capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+    assert (piped.returncode, piped.stderr) == (1, "")
+    assert "/dev/stdin  1 race" in piped.stdout
+    for verb in ("simulate", "check"):
+        ascii_only = command(verb, "race.tape", env={"PYTHONIOENCODING": "ascii"})
+        assert ascii_only.stdout.isascii()
+        assert ascii_only.stderr == ""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("verb", ["simulate", "check"])
+def test_a_full_disk_or_a_closed_pipe_is_met_by_tapes_too(tapes, verb):
+    with Path("/dev/full").open("w") as full:
+        done = command(verb, "once.tape", capture_output=False, stdout=full, stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (2, "gapless: the output: No space left on device\n")
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = command(verb, "once.tape", capture_output=False, stdout=writing, stderr=subprocess.PIPE)
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")
 
 
 # The package's face
@@ -372,3 +659,24 @@ def test_explain_takes_a_file_or_a_timeline_and_gives_a_report_that_prints(trace
     assert "NVIDIA Test GPU" in str(from_file)
     with pytest.raises(gapless.GaplessError, match="no steps"):
         gapless.explain(trace, steps=(0, 1))
+
+
+def test_tapes_are_played_and_checked_from_python(tapes):
+    played = gapless.simulate("race.tape")
+    assert isinstance(played, gapless.Simulation)
+    assert played.to_dict()["makespan_ns"] == 2_000_000
+    assert str(played).startswith("race.tape  machine teaching, 2.00 ms\n")
+    assert str(played.schedule).startswith("schedule  machine teaching, 2.00 ms\n")
+    assert played._repr_mimebundle_()["text/plain"] == str(played)
+    checked = gapless.check(gapless.read_tape(TAPE, name="mine"), explore=3)
+    assert isinstance(checked, gapless.Check)
+    assert not checked.ok
+    assert [race.buffer for race in checked.races] == ["M"]
+    assert str(checked).startswith("mine  1 race\n")
+    program = gapless.Program()
+    program.stream("s").kernel("1ms")
+    assert gapless.simulate(program, machine=gapless.Machine.named("h200")).schedule.makespan > 10**9
+    with pytest.raises(gapless.GaplessError, match="no machine is named"):
+        gapless.simulate(program, machine="h100")
+    with pytest.raises(gapless.GaplessError, match="deadlock"):
+        gapless.check("dead.tape")

@@ -77,7 +77,7 @@ def draw_summaries(summaries: Sequence[Summary], console: Console) -> Iterator[T
     """Draw one line for each tape."""
     page = _Page.on(console)
     verdict = max(len(summary.verdict) for summary in summaries)
-    room = max(12, min(page.width - 12 - verdict, max(len(wording.visible(summary.name)) for summary in summaries)))
+    room = max(8, min(page.width - 12 - verdict, max(len(wording.visible(summary.name)) for summary in summaries)))
     for summary in summaries:
         name = wording.shorten(wording.visible(summary.name), room, tail=room * 3 // 4)
         look = FAULT if summary.fails else "dim"
