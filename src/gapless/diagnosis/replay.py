@@ -7,6 +7,7 @@ speaks of the program without a profiler.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,7 +33,7 @@ class Run:
     schedule: Schedule
     acts: NDArray[np.int32]  # row of the program for each act that puts an operation into a stream, in the acts' order
     device_wall: int  # from the first start to the last end of an operation
-    host_wall: int  # from the first call to the return of the last synchronise
+    host_wall: int  # from the first call (or, later, from when the device was free) to the last synchronise's return
 
 
 def run(script: Script, work: Work, machine: Machine) -> Run:
@@ -43,7 +44,7 @@ def run(script: Script, work: Work, machine: Machine) -> Run:
     result = schedule(program, machine)
     first, last = int(result.start[rows].min()), int(result.end[rows].max())
     return Run(schedule=result, acts=rows, device_wall=(last - first) // PS,
-               host_wall=last // PS + LAST_RETURN)  # fmt: skip
+               host_wall=max(last // PS - script.held, 1) + LAST_RETURN)  # fmt: skip
 
 
 def program_of(script: Script, work: Work) -> tuple[Program, NDArray[np.int32]]:
@@ -53,6 +54,8 @@ def program_of(script: Script, work: Work) -> tuple[Program, NDArray[np.int32]]:
     for _ in range(script.events):
         program.event()
     table = _Table(program, script, work)
+    if script.held:
+        table.hold(script.held, dict.fromkeys(act.stream for act in script.acts if act.works))
     for act in script.acts:
         table.add(act)
     program.extend(**table.columns)
@@ -72,10 +75,19 @@ class _Table:
         self._streams: dict[int, int] = {}
         self._grids: dict[tuple[int, int, int, int] | None, int] = {None: 0}
 
+    def hold(self, held: int, streams: Iterable[int]) -> None:
+        """Keep all streams from beginning for a time: what ran before the script is not done yet."""
+        event = self._program.event("free").row
+        before = self._program.stream("before", StreamKind.NON_BLOCKING).row
+        self._row(CallKind.HOST_FUNCTION, 0, op=OpKind.HOST_FUNCTION, stream=before, duration=held)
+        self._row(CallKind.RECORD, 0, op=OpKind.RECORD, stream=before, object=event, duration=0)
+        for stream in streams:
+            self._row(CallKind.WAIT_EVENT, 0, op=OpKind.WAIT, stream=self._stream(stream), object=event, duration=0)
+
     def add(self, act: Act) -> None:
         if act.gap > 0:
             self._row(CallKind.HOST_WORK, act.thread, duration=act.gap)
-        if act.op >= 0 and act.op not in (OpKind.RECORD, OpKind.WAIT):
+        if act.works:
             self.operations.append(len(self.columns["call"]))
             self._operation(act)
         elif act.op >= 0:
@@ -83,6 +95,8 @@ class _Table:
                       cost=act.cost)  # fmt: skip
         elif act.call == CallKind.SYNC_DEVICE or (act.call in FREE_CALLS):  # section 4: frees wait for all work too
             self._row(CallKind.SYNC_DEVICE, act.thread, cost=act.cost)
+        elif act.call == CallKind.SYNC_EVENT and act.event >= 0:
+            self._row(CallKind.SYNC_EVENT, act.thread, object=act.event, cost=act.cost)
         elif act.synchronises and act.stream >= 0:
             self._row(CallKind.SYNC_STREAM, act.thread, stream=self._stream(act.stream), cost=act.cost)
         elif act.cost > 0:

@@ -17,6 +17,7 @@ from gapless.model.kinds import CallKind, MemoryKind, OpKind
 from gapless.timeline.timeline import RangeKind
 
 from .fit import Profiler, host_speed, lone_durations
+from .known_events import KnownEvents, known_events
 from .work import LONG_AGO, Ints, Work
 
 SYNC_CALLS = (CallKind.SYNC_DEVICE, CallKind.SYNC_STREAM, CallKind.SYNC_EVENT)
@@ -53,7 +54,7 @@ class Act:
     grid: tuple[int, int, int, int] | None = None  # blocks, threads a block, registers a thread, shared bytes a block
     name: int = -1  # row of timeline.strings
     waited: bool = False  # the call waited for the device when it was recorded
-    event: int = -1  # of RECORD and WAIT_EVENT acts
+    event: int = -1  # of RECORD and WAIT_EVENT acts; of SYNC_EVENT acts that wait for a known one
     row: int = -1  # row of the Work's operations, -1 for what a repair added
 
     @property
@@ -73,6 +74,11 @@ class Act:
         """Whether it is a synchronise."""
         return self.call in SYNC_CALLS
 
+    @property
+    def works(self) -> bool:
+        """Whether it puts work into a stream, and not only the record of an event or a wait for one."""
+        return self.op >= 0 and self.op not in (OpKind.RECORD, OpKind.WAIT)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
@@ -81,6 +87,7 @@ class Script:
     acts: tuple[Act, ...]
     threads: int
     events: int = 0
+    held: int = 0  # ns from the first call for which the device is still busy with work from before the script
     non_blocking: bool = False  # all blocking and unknown streams are made non-blocking
     graph: bool = False  # launches without cost are nodes of one graph
     connections: int = 0  # CUDA_DEVICE_MAX_CONNECTIONS, 0: the machine's
@@ -90,8 +97,8 @@ class Script:
         return replace(self, acts=tuple(acts))
 
     def last_operation(self) -> int:
-        """Give the index of the last act that puts an operation into a stream."""
-        return max((i for i, act in enumerate(self.acts) if act.op >= 0), default=-1)
+        """Give the index of the last act that puts work into a stream."""
+        return max((i for i, act in enumerate(self.acts) if act.works), default=-1)
 
     def without(self, dropped: Iterable[int]) -> Script:
         """Leave acts out (by index); the host's own work before them stays."""
@@ -114,7 +121,8 @@ def script_of(work: Work, profiler: Profiler, tail: float) -> Script:
     """
     calls, ops = work.calls, work.ops
     profiler = profiler.at_speed(host_speed(work))
-    rows, threads = _acts(work)
+    events = known_events(work)
+    rows, threads = _acts(work, events)
     if not len(rows):
         return Script(acts=(), threads=1)
     durations = lone_durations(work, tail)
@@ -150,18 +158,50 @@ def script_of(work: Work, profiler: Profiler, tail: float) -> Script:
                         act.cost = min(cost, int(ops.start[op] - calls.start[row]))
                         act.post = cost - act.cost
                 acts.append(act)
+                if op in events.behind:
+                    acts.append(_record(thread, act.stream, events.behind[op]))
                 stream_now[thread] = act.stream
             continue
+        if row in events.records:
+            acts.append(_record(thread, *events.records[row], gap=gap, cost=cost))
+            continue
+        if row in events.waits:
+            for stream, number in events.waits[row]:
+                acts.append(_wait(thread, stream, number, gap=gap, cost=cost))
+                gap = cost = 0
+            continue
         act = Act(thread=thread, gap=gap, call=kind, cost=cost, waited=waited_for >= 0)
-        if kind in SYNC_CALLS:
-            act.stream = int(ops.stream[waited_for]) if act.waited else stream_now.get(thread, -1)
+        if kind is CallKind.SYNC_EVENT:
+            act.event = events.syncs.get(row, -1)
+        elif kind in SYNC_CALLS:
+            guess = int(ops.stream[waited_for]) if act.waited else stream_now.get(thread, -1)
+            act.stream = events.streams.get(row, guess)
         if act.waited:
             act.cost, act.post = _SYNC_CALL, max(0, late - profiler.synchronise)
         acts.append(act)
-    return Script(acts=tuple(acts), threads=int(threads.max()) + 1)
+    return Script(acts=tuple(acts), threads=int(threads.max()) + 1, events=events.count, held=_held(work))
 
 
-def _acts(work: Work) -> tuple[Ints, Ints]:
+def _record(thread: int, stream: int, event: int, *, gap: int = 0, cost: int = 0) -> Act:
+    return Act(thread=thread, gap=gap, call=CallKind.RECORD, cost=cost, op=OpKind.RECORD, stream=stream, event=event)
+
+
+def _wait(thread: int, stream: int, event: int, *, gap: int = 0, cost: int = 0) -> Act:
+    return Act(thread=thread, gap=gap, call=CallKind.WAIT_EVENT, cost=cost, op=OpKind.WAIT, stream=stream, event=event)
+
+
+def _held(work: Work) -> int:
+    """How long after the first call the device was still busy with what had been issued before the window."""
+    issued = work.issue[work.ops.call >= 0]
+    all_ops = work.timeline.ops
+    first = int(work.ops.start.min())
+    if not len(issued) or not np.any((all_ops.device == work.device) & (all_ops.start < first)):
+        return 0
+    held = first - int(issued.min()) - work.launch_latency
+    return held if held > LONG_RETURN else 0
+
+
+def _acts(work: Work, events: KnownEvents) -> tuple[Ints, Ints]:
     """The calls that are acts, thread by thread in order, and the logical thread of each."""
     calls = work.calls
     issued = work.ops.call[work.ops.call >= 0]
@@ -169,6 +209,7 @@ def _acts(work: Work) -> tuple[Ints, Ints]:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     chosen = np.isin(calls.kind, _ACTS)
     chosen[issued] = True
+    chosen[list(events.records)] = chosen[list(events.waits)] = True
     chosen &= (calls.start >= calls.start[issued].min()) & (calls.start <= work.end)
     rows = np.flatnonzero(chosen)
     threads = _logical_threads(work, rows)
