@@ -633,6 +633,33 @@ def test_a_program_with_more_races_than_anyone_reads():
     assert not races.between(rows[0], rows[2])
 
 
+def test_a_stream_fed_by_two_threads_without_end():
+    program = Program()
+    stream = program.stream("s", NON_BLOCKING)
+    for thread in ("T1", "T2"):
+        with program.thread(thread):
+            for _ in range(2000):
+                stream.kernel(1)
+    races = find_races(program)
+    assert races.more
+    assert len(races) == MOST
+    assert races.between(1999, 3999)
+
+
+def test_an_event_that_is_not_known_promises_nothing():
+    """A recording may tell that a stream waited, and not for which event."""
+    program = Program()
+    a, b, x = program.stream("a", NON_BLOCKING), program.stream("b", NON_BLOCKING), program.buffer("X")
+    event = program.event("e")
+    a.kernel(1, writes=[x], name="x")
+    known = [a.record(event), b.wait(event), event.sync(), event.query()]
+    b.kernel(1, reads=[x], name="y")
+    assert said(find_races(program)) == set()
+    column = program.rows.object.copy()
+    column[known] = -1
+    assert said(find_races(program.replace(object=column), Happened(errors=[0] * len(program)))) == {"error x y X"}
+
+
 def test_streams_may_be_renamed_and_listed_in_another_order():
     tape = read(PIPELINE.replace("  wait copied{i%2} on compute\n", ""))
     program, rows = tape.program, tape.program.rows

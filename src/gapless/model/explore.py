@@ -252,14 +252,23 @@ def _vary_times(program: Program, machine: Machine, random: Random) -> tuple[Pro
         factors = [paces[stream] for stream in rows.stream.tolist()]
     else:
         factors = [random.choice((0.001, 1.0, 1.0, 1000.0)) for _ in range(count)]
-    known = np.where((rows.op >= 0) & (rows.duration < 0), plan(program, machine).work, rows.duration)
-    return program.replace(duration=np.where(rows.op >= 0, known * factors, rows.duration).astype(np.int64)), machine
+    program = _with_times(program, machine)
+    times = program.rows.duration
+    return program.replace(duration=np.where(rows.op >= 0, times * factors, times).astype(np.int64)), machine
 
 
 def _vary_machine(program: Program, machine: Machine, random: Random) -> tuple[Program, Machine]:
     """Turn some of the knobs for which no document promises a value."""
     knobs = {knob: random.choice(values) for knob, values in _OPEN.items() if random.random() < 0.4}
-    return program, machine.with_knobs(**knobs)
+    return _with_times(program, machine), machine.with_knobs(**knobs)
+
+
+def _with_times(program: Program, machine: Machine) -> Program:
+    """Give the program with the times that the machine makes of sizes; another machine may have no curve for them."""
+    unknown = (program.rows.op >= 0) & (program.rows.duration < 0)
+    if not unknown.any():
+        return program
+    return program.replace(duration=np.where(unknown, plan(program, machine).work, program.rows.duration))
 
 
 def _usual_time(program: Program) -> float:

@@ -371,7 +371,8 @@ class _Walk:
         return [state for s in (this, *this.pending.values()) for state in self._whole(s)]
 
     def _of_event(self, row: int) -> list[State]:
-        state = self._events[self._objects[row]]
+        event = self._objects[row]
+        state = self._events[event] if event >= 0 else None  # one that is not known promises nothing
         return [] if state is None else [state]  # R5.3
 
     # --------------------------------------------------------------------------------------- calls that put operations
@@ -393,7 +394,7 @@ class _Walk:
     def _operation(self, row: int) -> Step:
         op, stream, host = self._ops[row], self._streams[self._on[row]], self._hosts[self._threads[row]]
         line = stream.line
-        if op == OpKind.WAIT and self._events[self._objects[row]] is None:
+        if op == OpKind.WAIT and not self._of_event(row):
             line.count += 1  # never recorded: no action at all
             return Step(row, 0, row, line.index, line.count, line.clock, host.index, host.count, host.clock)
         stamped = self._concerns_host[row]
@@ -454,16 +455,17 @@ class _Walk:
 
     def _record(self, row: int, stream: _Stream) -> Clock:
         """Take the snapshot (R5.1): on the legacy stream it covers the blocking streams too. Give its clock."""
+        snapshot = stream.line.state()
+        if stream.overtaken or stream.pending:
+            line = _Line(-1)
+            for state in self._of_stream(self._on[row]):
+                line.learn(state)
+            snapshot = (line.clock, -1, 0)
         event = self._objects[row]
-        self._captured_events.pop(event, None)
-        if not (stream.overtaken or stream.pending):
-            self._events[event] = stream.line.state()
-            return stream.line.clock
-        snapshot = _Line(-1)
-        for state in self._of_stream(self._on[row]):
-            snapshot.learn(state)
-        self._events[event] = (snapshot.clock, -1, 0)
-        return snapshot.clock
+        if event >= 0:
+            self._captured_events.pop(event, None)
+            self._events[event] = snapshot
+        return snapshot[0]
 
     def _elsewhere(self, row: int) -> list[_Stream]:
         """Give the legacy and blocking streams of the other device of a synchronous peer copy (R3.7)."""

@@ -75,9 +75,12 @@ def left_to_chance(
     records: list[dict[int, tuple[list[int], list[int]]]] = [{} for _ in program.events]
     waits: list[dict[int, tuple[list[int], list[int]]]] = [{} for _ in program.events]
     for row in issued:
-        if ops[row] >= 0 and row in running:
+        op, event = ops[row], objects[row]
+        if op >= 0:
+            if row not in running:
+                continue
             streams = [on[row]]
-            if ops[row] == OpKind.P2P and calls[row] == CallKind.COPY_SYNC:  # R3.7: of both devices' legacy streams
+            if op == OpKind.P2P and calls[row] == CallKind.COPY_SYNC:  # R3.7: of both devices' legacy streams
                 streams += [
                     s for s, info in enumerate(program.streams)
                     if info.kind is StreamKind.LEGACY and info.device == seconds[row] and s != on[row]
@@ -87,13 +90,15 @@ def left_to_chance(
                     yield from ((x, row) for x in order.unordered_calls(row, in_stream[other]))
             for stream in streams:
                 order.add(row, in_stream[stream])
-        event = objects[row] if on[row] < 0 or ops[row] in (OpKind.RECORD, OpKind.WAIT) else -1
-        if calls[row] == CallKind.RECORD:
+        if event >= 0 and op == OpKind.RECORD:
             yield from ((x, row) for x in order.unordered_calls(row, waits[event]))
             order.add(row, records[event])
-        elif event >= 0 and calls[row] in (CallKind.WAIT_EVENT, CallKind.SYNC_EVENT, CallKind.QUERY):
+        elif event >= 0 and (op == OpKind.WAIT or (calls[row] in _ASK_AN_EVENT and on[row] < 0)):
             yield from ((x, row) for x in order.unordered_calls(row, records[event]))
             order.add(row, waits[event])
+
+
+_ASK_AN_EVENT = (CallKind.SYNC_EVENT, CallKind.QUERY)
 
 
 def _fenced(program: Program) -> list[list[int]]:

@@ -66,7 +66,6 @@ class StreamOrder:
 
     Feed operations in issue order; ``issue`` yields the operations whose completion the new one waits for by stream
     order and by the legacy default stream's fence. Exact for R2.1 and R2.2: later fences are covered by transitivity.
-    A synchronous peer copy is issued on the legacy streams of both devices (R3.7).
     """
 
     __slots__ = ("_blocking", "_last", "_legacy")
@@ -76,20 +75,13 @@ class StreamOrder:
         self._blocking: set[Hashable] = set()
         self._legacy: int | None = None
 
-    def issue(self, op: int, stream: Hashable, kind: StreamKind, *, waits_for_blocking: bool = True,
-              holds_blocking: bool = True) -> Iterator[tuple[int, bool]]:  # fmt: skip
-        """Issue *op* (any number that names it) and give ``(predecessor, by_fence)`` for all it waits for.
-
-        On the legacy stream an empty action neither waits for the blocking streams nor holds them, and a record that
-        is no barrier waits for them without holding them (R2.3, R2.8): then the last two are False.
-        """
+    def issue(self, op: int, stream: Hashable, kind: StreamKind) -> Iterator[tuple[int, bool]]:
+        """Issue *op* (any number that names it) and give ``(predecessor, by_fence)`` for all it waits for."""
         previous = self._last.get(stream)
         waits: list[tuple[int, bool]] = [] if previous is None else [(previous, False)]
         if kind is StreamKind.LEGACY:
-            if waits_for_blocking:
-                waits += [(self._last[other], True) for other in self._blocking if other != stream]
-            if holds_blocking:
-                self._legacy = op
+            waits += [(self._last[other], True) for other in self._blocking if other != stream]
+            self._legacy = op
         elif is_blocking(kind):
             if self._legacy is not None:
                 waits.append((self._legacy, True))

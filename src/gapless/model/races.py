@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -307,14 +306,15 @@ class _Check:
 
     def _left_to_chance(self, host_order: HostOrder, runs: Mapping[int, int], names: Names, repairs: Repairs,
                         most: int) -> list[Race]:  # fmt: skip
-        pairs = dict.fromkeys(
-            pair
-            for pair in left_to_chance(self.program, host_order, self.issued, runs.keys())
-            if self._only is None or self._only.issuperset(pair)
-        )
-        self.more |= len(pairs) > most
+        pairs: dict[tuple[int, int], None] = {}
+        for pair in left_to_chance(self.program, host_order, self.issued, runs.keys()):
+            if self._only is None or self._only.issuperset(pair):
+                if len(pairs) >= most:
+                    self.more = True
+                    break
+                pairs[pair] = None
         races: list[Race] = []
-        for x, y in islice(pairs, max(0, most)):
+        for x, y in pairs:
             first, second = (Access(row, 0, names.of(row), "is issued") for row in (x, y))
             races.append(Race(RaceClass.NONDETERMINISM, first, second, (), repairs.tell(x, y)))
         return races
