@@ -64,6 +64,8 @@ def intersect(a: Intervals, b: Intervals) -> Intervals:
 
 def clip(intervals: Intervals, start: int, end: int) -> Intervals:
     """Give the time covered inside ``[start, end)``."""
+    if end <= start:
+        return intervals[:0]
     inside = intervals[(intervals[:, 1] > start) & (intervals[:, 0] < end)]
     return np.clip(inside, start, end)
 
