@@ -17,6 +17,7 @@ from gapless.model.kinds import CallKind, MemoryKind, OpKind
 from gapless.timeline.timeline import RangeKind
 
 from .fit import Profiler, host_speed, lone_durations
+from .host import first_uses
 from .known_events import KnownEvents, known_events
 from .work import LONG_AGO, Ints, Work
 
@@ -56,6 +57,7 @@ class Act:
     waited: bool = False  # the call waited for the device when it was recorded
     event: int = -1  # of RECORD and WAIT_EVENT acts; of SYNC_EVENT acts that wait for a known one
     row: int = -1  # row of the Work's operations, -1 for what a repair added
+    setting_up: int = 0  # the part of the gap in which an operator compiled or set up what its first launch needs
 
     @property
     def pageable(self) -> bool:
@@ -132,7 +134,11 @@ def script_of(work: Work, profiler: Profiler, tail: float) -> Script:
     own = _own_cost(work, rows, profiler)
     pageable = work.pageable()
     of_call = _operations_by_call(work)
-    pauses = _unexplained(work).tolist()
+    pauses = _unexplained(work)
+    pauses[list(events.before)] = 0
+    pauses = pauses.tolist()
+    first = first_uses(work)
+    setting_up = dict(zip(first.call.tolist(), (calls.start[first.call] - first.start).tolist(), strict=True))
     acts: list[Act] = []
     stream_now: dict[int, int] = {}
     for row, thread, gap, cost in zip(rows.tolist(), threads.tolist(), gaps.tolist(), own.tolist(), strict=True):
@@ -144,12 +150,15 @@ def script_of(work: Work, profiler: Profiler, tail: float) -> Script:
             for position, op in enumerate(issued):
                 act = _operation(work, op, kind, float(durations[op]))
                 act.thread = thread
+                if op in events.before:
+                    acts.append(_wait(thread, act.stream, events.before[op]))
                 if position == 0 and acts and acts[-1].call in FREE_CALLS:
                     acts[-1].post += pauses[op]  # the device is slow to start again after a free
                 else:
                     act.duration += pauses[op]
                 if position == 0:
                     act.gap, act.cost, act.waited = gap, cost, waited_for >= 0
+                    act.setting_up = min(gap, setting_up.get(row, 0))
                     if act.waited:  # it waits for itself: what it did before and after is the host's
                         act.cost, act.post = _PLAIN_CALL, late
                         if pageable[op] and kind is CallKind.COPY_ASYNC:
@@ -207,7 +216,7 @@ def _acts(work: Work, events: KnownEvents) -> tuple[Ints, Ints]:
     issued = work.ops.call[work.ops.call >= 0]
     if not len(issued):
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    chosen = np.isin(calls.kind, _ACTS)
+    chosen = np.isin(calls.kind, _ACTS) & ~_of_others(work)
     chosen[issued] = True
     chosen[list(events.records)] = chosen[list(events.waits)] = True
     chosen &= (calls.start >= calls.start[issued].min()) & (calls.start <= work.end)
@@ -215,6 +224,14 @@ def _acts(work: Work, events: KnownEvents) -> tuple[Ints, Ints]:
     threads = _logical_threads(work, rows)
     order = np.lexsort((calls.start[rows], threads))
     return rows[order], threads[order]
+
+
+def _of_others(work: Work) -> NDArray[np.bool_]:
+    """The calls of threads that work for other devices and not for this one."""
+    all_ops, thread = work.timeline.ops, work.calls.thread
+    mine = thread[work.ops.call[work.ops.call >= 0]]
+    others = thread[all_ops.call[(all_ops.call >= 0) & (all_ops.device != work.device)]]
+    return np.isin(thread, others) & ~np.isin(thread, mine)
 
 
 def _logical_threads(work: Work, rows: Ints) -> Ints:

@@ -17,7 +17,7 @@ TAKES_VALUE = False
 
 
 def apply(script: Script, value: int, shop: Shop) -> Script:
-    """Let the first long call of each kind cost what such a call usually does."""
+    """Let the first long call of each kind cost what such a call usually does, and let nothing be set up before it."""
     costs: dict[int, list[int]] = {}
     for act in script.acts:
         costs.setdefault(act.call, []).append(act.cost)
@@ -27,6 +27,7 @@ def apply(script: Script, value: int, shop: Shop) -> Script:
     for act in script.acts:
         kind = (act.call, act.name)
         long_ = act.cost >= max(FIRST_USE_LEAST, FIRST_USE_FACTOR * usual[act.call])
-        acts.append(replace(act, cost=usual[act.call]) if long_ and kind not in seen else act)
+        cost = usual[act.call] if long_ and kind not in seen else act.cost
+        acts.append(replace(act, cost=cost, gap=act.gap - act.setting_up, setting_up=0))
         seen.add(kind)
     return script.with_acts(acts)
