@@ -106,30 +106,35 @@ def loose(text: bytes) -> Loose | None:
 
 def firm(event: Loose) -> Event | str:
     """Make an event with what is of the right type; else give its phase, empty where that is unknown."""
-    phase = _value(event.ph, str, "")
+    phase = _value(event.ph, _STRING, "")
     name, pid, tid = _name(event.name), _number(event.pid), _number(event.tid)
     if phase == "X":
-        category = _value(event.cat, Category, Category.OTHER)
+        category = _value(event.cat, _CATEGORY, Category.OTHER)
         return Complete(cat=category, name=name, pid=pid, tid=tid, ts=event.ts, dur=event.dur, args=event.args)
     if phase == "M":
         return Metadata(name=name, pid=pid, tid=tid, args=event.args)
     return phase if phase in _PASSED_OVER else ""
 
 
-def _value(raw: msgspec.Raw, kind: Any, otherwise: Any) -> Any:
+_STRING = msgspec.json.Decoder(str)
+_CATEGORY = msgspec.json.Decoder(Category)
+_SCALAR = msgspec.json.Decoder(str | int | float | None)
+
+
+def _value(raw: msgspec.Raw, decoder: msgspec.json.Decoder[Any], otherwise: Any) -> Any:
     try:
-        return msgspec.json.decode(raw, type=kind)
+        return decoder.decode(raw)
     except MALFORMED:
         return otherwise
 
 
 def _name(raw: msgspec.Raw) -> str:
-    value = _value(raw, str | int | float | None, None)
+    value = _value(raw, _SCALAR, None)
     return "" if value is None else str(value)
 
 
 def _number(raw: msgspec.Raw) -> int | str:
-    value = _value(raw, int | str | float, "")
+    value = _value(raw, _SCALAR, None)
     if isinstance(value, float):
         return int(value) if value.is_integer() else ""
-    return value
+    return "" if value is None else value

@@ -26,10 +26,12 @@ _BATCH = 2048  # events decoded in one go where they are at hand one by one
 _BESIDE = 64 << 20  # bytes kept of what stands before and behind the list of events
 _EVENT = 256 << 20  # bytes of the longest event
 _WHOLE = 1 << 30  # bytes of the longest file that is not laid out as Kineto does
+_HOPELESS = 10_000  # damaged events without one good among them, after which no more are tried
 _LONG = 1 << 20  # bytes of an event that is not worth many tries
 _TRIES = 20  # places that are tried as the end of the list, or of a damaged event
 
-_LIST = re.compile(rb'(?<!\\)"traceEvents"\s*:\s*\[|\A\s*\[')
+_LIST = re.compile(rb'"traceEvents"\s*:\s*\[')
+_BARE_LIST = re.compile(rb"\s*\[")
 _KINETO = re.compile(rb"[ \t\r\n]*?(\r?\n)  (?=\{\r?\n)")
 _BORDER = re.compile(rb"\}\s*,\s*(?=\{)")
 _BETWEEN = re.compile(rb"[\s,]*")
@@ -63,7 +65,9 @@ class Events:
         for batch in self._batches():
             count += len(batch)
             yield batch
-        if not count and self._losses:
+            if not count and self._losses.count > _HOPELESS:
+                break
+        if not count and self._losses.count:
             raise GaplessError(f"{self._source}: not one event of the trace can be read. {self._losses.sentences()[0]}")
 
     def _batches(self) -> Iterator[list[Event]]:
@@ -72,15 +76,15 @@ class Events:
             buffer += piece
             if buffer.startswith(b"\xef\xbb\xbf"):
                 del buffer[:3]
-            opened = _LIST.search(buffer)
-            if opened and (laid := _KINETO.match(buffer, opened.end())):
+            opened = _opened(buffer)
+            if opened and (laid := _KINETO.match(buffer, opened)):
                 self._border = laid[1] + b"  }," + laid[1] + b"  {"
-                head = bytes(buffer[: opened.end()])
+                head = bytes(buffer[:opened])
                 del buffer[: laid.end()]
                 yield from self._by_blocks(buffer)
                 self._read_facts(head)
                 return
-            if len(buffer) > _BESIDE or (opened and len(buffer) > opened.end() + 100):
+            if len(buffer) > _BESIDE or (opened and len(buffer) > opened + 100):
                 break
         yield from self._whole(buffer)
 
@@ -145,11 +149,11 @@ class Events:
         try:
             events = self._document(text)
         except MALFORMED as problem:
-            if not (opened := _LIST.search(text)):
+            if not (opened := _opened(text)):
                 reason = f"not valid JSON: {place(text, problem)}. Expected a trace of torch.profiler."
                 raise GaplessError(f"{self._source}: {reason}") from None
-            yield from self._scattered(text[opened.end() :])
-            self._read_facts(text[: opened.end()])
+            yield from self._scattered(text[opened:])
+            self._read_facts(text[:opened])
             return
         for first in range(0, len(events), _BATCH):
             batch = events[first : first + _BATCH]
@@ -219,9 +223,14 @@ class Events:
         if (event := loose(text)) is None:
             if last := self._end_of_list(text):
                 return self._mended(last)
-            if (event := loose(mended(text))) is None:
+            better = mended(text)
+            if (event := loose(better)) is None:
                 return self._several(text)
             self._losses.add(_MENDED)
+            try:
+                return decode(b"[" + better + b"]")
+            except MALFORMED:
+                pass
         found = firm(event)
         if found == "":
             self._losses.add(_NO_PHASE)
@@ -260,13 +269,25 @@ class Events:
         """Decode what stands beside the list of events: what comes before it, up to its bracket, and the tail."""
         if head.lstrip()[:1] == b"[":
             return
-        start, tail = head + b"]", bytes(self._tail or b"")
-        whole = start + (tail if tail.strip() else b"}")
+        start, tail = head + b"]", bytes(self._tail or b"").rstrip(b"\0 \t\r\n")
+        whole = start + (tail or b"}")
         facts = _object(whole) or _object(mended(whole))
         if facts is None:
             self._losses.add(_FACTS)
             facts = _object(start + b"}") or {}
         self.facts = {name: value for name, value in facts.items() if name != "traceEvents"}
+
+
+def _opened(text: bytes | bytearray) -> int:
+    """Give where the list of events begins, behind its bracket; 0 where there is none."""
+    if bare := _BARE_LIST.match(text):
+        return bare.end()
+    at = text.find(b'"traceEvents"')
+    while at >= 0:
+        if (found := _LIST.match(text, at)) and text[at - 1 : at] != b"\\":
+            return found.end()
+        at = text.find(b'"traceEvents"', at + 1)
+    return 0
 
 
 def _extents(text: bytes) -> Iterator[tuple[int, int]]:

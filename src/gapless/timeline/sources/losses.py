@@ -9,8 +9,10 @@ class Losses:
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._counts)
+    @property
+    def count(self) -> int:
+        """How many losses there are, of all kinds."""
+        return sum(self._counts.values())
 
     def add(self, sentence: str, count: int = 1) -> None:
         """Count a loss. ``sentence`` says what it is; ``{events}`` in it becomes "1 event", "2 events"."""

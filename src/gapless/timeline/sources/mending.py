@@ -9,13 +9,18 @@ import msgspec
 MALFORMED = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
 _CONTROL = dict.fromkeys(range(32), " ")
-_TOKEN = re.compile(
+_SOUND_THEN_NOT = re.compile(
     r"""
-      "(?:[^"\\]|\\.)*+"             # a string
-    | "[\s\S]*                       # one that never ends
-    | [-+]?\b(?:inf|infinity|nan)\b  # no number of JSON's
-    | ,(?=\s*[}\]])                  # a comma before a closing bracket
-    """,
+    ((?: [^"+\-inIN,]++                    # what needs no look: digits, brackets, exponents, blanks
+       | "[^"\\\x00-\x1f]*+"               # a plain string
+       | ,(?!\s*[}\]]) | -(?=\d) | null
+    )*+)
+    (?: ("(?:[^"\\]|\\[\s\S])*+")        # a string that needs a look
+      | ("[\s\S]*)                         # one that never ends
+      | [-+]?\b(?:inf|infinity|nan)\b      # no number of JSON's
+      | (,)                                # before a closing bracket
+      | ([\s\S])
+    )""",
     re.VERBOSE | re.IGNORECASE,
 )
 _ESCAPE = re.compile(
@@ -37,14 +42,16 @@ def mended(text: bytes) -> bytes:
     Bytes that are no UTF-8, control characters in strings, backslashes that escape nothing, half surrogate pairs,
     ``inf`` and ``nan`` for numbers, commas before a closing bracket.
     """
-    return _TOKEN.sub(_mend_token, text.decode("utf-8", "replace").translate(_CONTROL)).encode()
+    return _SOUND_THEN_NOT.sub(_mend, text.decode("utf-8", "replace")).encode()
 
 
-def _mend_token(token: re.Match[str]) -> str:
-    found = token[0]
-    if found[0] == '"':
-        return _ESCAPE.sub(_mend_escape, found) if "\\" in found else found
-    return "" if found[0] == "," else "null"
+def _mend(found: re.Match[str]) -> str:
+    sound, string, endless, comma, other = found.groups("")
+    if string:
+        return sound + _ESCAPE.sub(_mend_escape, string.translate(_CONTROL))
+    if endless or other:
+        return sound + endless + other
+    return sound if comma else sound + "null"
 
 
 def _mend_escape(escape: re.Match[str]) -> str:
