@@ -7,7 +7,7 @@ bytes.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -26,27 +26,62 @@ T = TypeVar("T")
 Span = tuple[int, int]
 
 
+class Layout:
+    """Where the accesses to one piece of memory begin and end, as a segment tree over these edges.
+
+    The bytes of an access are covered by a few nodes of the tree. Two accesses share bytes exactly if a node of the one
+    is a node of the other, or lies above or below it. ``covers`` gives for the bytes of each access its nodes, and of
+    all nodes above them those at which some access stands.
+    """
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        spans = set(spans)
+        edges = sorted({edge for span in spans for edge in span})
+        leaves = 1 << max(0, len(edges) - 2).bit_length()
+        place = {edge: leaves + at for at, edge in enumerate(edges)}
+        nodes = {span: _nodes(place[span[0]], place[span[1]]) for span in spans}
+        used = {node for some in nodes.values() for node in some}
+        self.covers = {span: (some, _above(some, used)) for span, some in nodes.items()}
+
+
+def _nodes(low: int, high: int) -> list[int]:
+    """Give the nodes that together cover the leaves from *low* up to *high*."""
+    nodes: list[int] = []
+    while low < high:
+        if low & 1:
+            nodes.append(low)
+            low += 1
+        if high & 1:
+            high -= 1
+            nodes.append(high)
+        low, high = low >> 1, high >> 1
+    return nodes
+
+
+def _above(nodes: list[int], used: set[int]) -> list[int]:
+    return sorted({node >> shift for node in nodes for shift in range(1, node.bit_length())} & used)
+
+
 @dataclass(frozen=True, slots=True)
 class Naming:
     """Which memory each buffer names. ``first``: at the start, by buffer; ``then``: from a call on, by its row.
 
     ``names``: all buffers that ever name a piece of memory, by memory, where there are several. ``unborn``: memory that
-    is allocated only later. ``edges``: where accesses to the memory of a buffer begin and end, by buffer; empty where
-    all of them touch all of it.
+    is allocated only later. ``layouts``: of the memory behind a buffer, by buffer; None where all accesses touch all.
     """
 
     first: list[int]
     then: dict[int, int]
     names: dict[int, list[int]]
     unborn: set[int]
-    edges: list[list[int]]
+    layouts: list[Layout | None]
 
 
 def memories(program: Program, issued: Iterable[int]) -> Naming:
     """Follow allocations, frees and reuse through the calls in issue order (R8.2, R8.7)."""
     rows = program.rows
     if not np.isin(rows.call, (*ALLOCATIONS, *FREES, CallKind.REUSE)).any():
-        return Naming(list(range(len(program.buffers))), {}, {}, set(), _edges(program, range(len(program.buffers))))
+        return Naming(list(range(len(program.buffers))), {}, {}, set(), _layouts(program, range(len(program.buffers))))
     calls, objects, seconds = rows.call.tolist(), rows.object.tolist(), rows.second.tolist()
     now = list(range(len(program.buffers)))
     count, then, unborn, names = len(now), dict[int, int](), set[int](), dict[int, list[int]]()
@@ -71,7 +106,7 @@ def memories(program: Program, issued: Iterable[int]) -> Naming:
             memory = now[buffer] = then[fresh.pop(buffer, row)] = now[seconds[row]]
             names.setdefault(memory, [seconds[row]]).append(buffer)
             _join(family, buffer, seconds[row])
-    return Naming(list(range(len(program.buffers))), then, names, unborn, _edges(program, family))
+    return Naming(list(range(len(program.buffers))), then, names, unborn, _layouts(program, family))
 
 
 def _join(family: list[int], buffer: int, other: int) -> None:
@@ -80,23 +115,19 @@ def _join(family: list[int], buffer: int, other: int) -> None:
         family[:] = [new if member == old else member for member in family]
 
 
-def _edges(program: Program, family: Sequence[int]) -> list[list[int]]:
-    """Give for every buffer where the accesses to it and to its family (the names of shared memory) begin and end."""
+def _layouts(program: Program, family: Sequence[int]) -> list[Layout | None]:
+    """Give the layout of every buffer; buffers of one family (names of shared memory) have the same."""
     accesses = program.accesses
-    marks: dict[int, set[int]] = {}
+    spans: dict[int, set[Span]] = {}
+    for buffer, head in enumerate(family):
+        spans.setdefault(head, set()).add(span(program, buffer))
     partial = np.flatnonzero((accesses.low > 0) | (accesses.high >= 0))
     for buffer, low, high in zip(
         accesses.buffer[partial].tolist(), accesses.low[partial].tolist(), accesses.high[partial].tolist(), strict=True
     ):
-        marks.setdefault(family[buffer], set()).update(span(program, buffer, low, high))
-    sizes: dict[int, set[int]] = {}
-    for buffer, head in enumerate(family):
-        sizes.setdefault(head, set()).add(span(program, buffer)[1])
-    edges: dict[int, list[int]] = {}
-    for head, ends in sizes.items():
-        if head in marks or len(ends) > 1:
-            edges[head] = sorted({0, *ends, *marks.get(head, ())})
-    return [edges.get(head, []) for head in family]
+        spans[family[buffer]].add(span(program, buffer, low, high))
+    layouts = {head: Layout(some) for head, some in spans.items() if len(some) > 1}
+    return [layouts.get(head) for head in family]
 
 
 def span(program: Program, buffer: int, low: int = 0, high: int = -1) -> Span:
@@ -182,29 +213,23 @@ class _Place(Generic[T]):
 class Memory(Generic[T]):
     """The accesses to one piece of memory, and which of them conflict with a new one.
 
-    Bytes are looked up in a segment tree over *edges*: an access stands at the few nodes that together cover its bytes,
-    and is known as standing below at every node above them. Two accesses share bytes exactly if a node of the one is a
-    node of the other, or lies above or below it.
+    An access stands at the nodes of its bytes, and is known as standing below at the nodes above them.
     """
 
-    def __init__(self, edges: Sequence[int]) -> None:
-        self._edges = edges
+    def __init__(self, layout: Layout | None) -> None:
+        self._layout = layout
         self._whole = _Place[T]()
-        self._leaves = 1 << max(0, len(edges) - 2).bit_length()
         self._here: dict[int, _Place[T]] = {}
         self._below: dict[int, _Place[T]] = {}
-        self._nodes: dict[Span, tuple[list[int], list[int]]] = {}
 
     def meet(self, bytes_: Span, write: bool, line: int, count: int, clock: Clock, use: T) -> list[T]:
         """Keep an access, the count-th event of a line, which starts when what *clock* says is over.
 
         Gives every earlier access that shares bytes with it, is a write or meets one, and is not over; some twice.
         """
-        if bytes_[0] >= bytes_[1]:
-            return []
-        if not self._edges:
-            return self._whole.meet(write, line, count, clock, use)
-        nodes, above = self._cover(bytes_)
+        if self._layout is None:
+            return self._whole.meet(write, line, count, clock, use) if bytes_[0] < bytes_[1] else []
+        nodes, above = self._layout.covers[bytes_]
         found: list[T] = []
         for node in nodes:
             found += _at(self._here, node).meet(write, line, count, clock, use)
@@ -215,25 +240,6 @@ class Memory(Generic[T]):
         for node in above:
             _at(self._below, node).add(write, line, count, use)
         return found
-
-    def _cover(self, bytes_: Span) -> tuple[list[int], list[int]]:
-        """Give the nodes that cover these bytes, and all nodes above them."""
-        if bytes_ not in self._nodes:
-            self._nodes[bytes_] = self._find(*bytes_)
-        return self._nodes[bytes_]
-
-    def _find(self, begin: int, end: int) -> tuple[list[int], list[int]]:
-        nodes: list[int] = []
-        low, high = (self._leaves + bisect_left(self._edges, edge) for edge in (begin, end))
-        while low < high:
-            if low & 1:
-                nodes.append(low)
-                low += 1
-            if high & 1:
-                high -= 1
-                nodes.append(high)
-            low, high = low >> 1, high >> 1
-        return nodes, sorted({node >> shift for node in nodes for shift in range(1, node.bit_length())})
 
 
 def _at(kept: dict[int, _Place[T]], node: int) -> _Place[T]:
