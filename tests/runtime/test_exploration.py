@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -71,10 +70,8 @@ def test_a_ring_that_reuses_a_slot_too_soon_is_caught(monkeypatch: pytest.Monkey
     found = ""
     for seed in range(20):
         device = Simulated(seed=seed)
-        target = device.pinned(X.nbytes).view(np.float32)
-        with Pipeline(lambda a: 2 * a + 1, device=device, slots=2, chunk=600, threads=0) as pipe:
-            with suppress(GaplessError):  # results that are not there yet are not even counted
-                pipe(X, out=target)
+        with Pipeline(lambda a: None, device=device, slots=2, chunk=600, threads=0) as pipe:
+            pipe(X)
         found += " ".join(map(str, find_races(device.program())))
     assert "h2d" in found
 

@@ -68,7 +68,7 @@ class MachineReport:
             f"{_rate(self.machine.pageable_d2h_curve)} out",
             f"  staging, GB/s by threads: {copied}",
             f"  pinning in place: {pinning}",
-            f"  a chunk's calls {c.call / 1e3:.1f} us, a thread handed a copy and back {c.hand_over / 1e3:.1f} us",
+            f"  the host's time for a chunk: {c.direct / 1e3:.1f} us, staged {c.staged / 1e3:.1f} us",
         ))  # fmt: skip
 
     def to_json(self) -> str:

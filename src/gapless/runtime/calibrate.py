@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import deque
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -17,10 +18,12 @@ import numpy as np
 
 from gapless.model.kinds import OpKind
 
+from .chunks import cut
 from .devices import Copies, Device, HostArray
+from .slots import Chunk, Ring
 
 MIB = 1 << 20
-VERSION = 1  # of the cache files
+VERSION = 2  # of the cache files
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +35,12 @@ class Costs:
     d2h_latency: float
     d2h_rate: float
     both: tuple[tuple[int, float, float], ...]  # (bytes of a copy, H2D rate, D2H rate) while both directions work
-    call: float  # host time to give a chunk's commands and hear of their end
-    hand_over: float  # host time until a crew's thread has begun and its end is known
+    call: float  # host time of the bare calls for a chunk
+    direct: float  # host time of a chunk in the ring, where nothing is staged
+    staged: float  # the same where a crew stages it in and out: threads take turns at the interpreter
     host_copy: tuple[tuple[int, float], ...]  # (threads, rate of all together) between pageable and pinned memory
     register: float  # ns a byte to pin memory in place and undo it; inf where it cannot be done
+    link: bool = True  # whether there is a link at all
 
     def both_rates(self, size: int) -> tuple[float, float]:
         """Give the rates of H2D and D2H copies of a size while both directions work."""
@@ -60,10 +65,10 @@ class Costs:
         return together + max(rest_in, 0) / self.h2d_rate + max(rest_out, 0) / self.d2h_rate
 
 
-# Where nothing is copied over a link: a chunk costs a thread's start, and memory speed is what there is.
+# Where nothing is copied over a link.
 HOST = Costs(
-    h2d_latency=1e3, h2d_rate=8.0, d2h_latency=1e3, d2h_rate=8.0, both=((MIB, 8.0, 8.0),), call=1e5, hand_over=1e5,
-    host_copy=((1, 8.0),), register=float("inf"),
+    h2d_latency=1e3, h2d_rate=8.0, d2h_latency=1e3, d2h_rate=8.0, both=((MIB, 8.0, 8.0),), call=1e5, direct=1e5,
+    staged=1e5, link=False, host_copy=((1, 8.0),), register=float("inf"),
 )  # fmt: skip
 
 _known: dict[str, Costs] = {}
@@ -95,7 +100,8 @@ def measure(device: Device, *, largest: int = 64 * MIB) -> Costs:
     rates = tuple((count, bench.staging(count)) for count in threads)
     return Costs(
         h2d_latency=h2d_latency, h2d_rate=h2d_rate, d2h_latency=d2h_latency, d2h_rate=d2h_rate, both=both,
-        call=bench.call(), hand_over=bench.hand_over(), host_copy=rates, register=bench.register(),
+        call=bench.call(), direct=bench.chunk(staged=False), staged=bench.chunk(staged=True), host_copy=rates,
+        register=bench.register(),
     )  # fmt: skip
 
 
@@ -169,18 +175,19 @@ class Bench:
             events[2].wait()
         return float(median(times))
 
-    def hand_over(self) -> float:
-        """Give the ns from asking a thread of a crew until its end is known, the copy itself left out."""
-        crew, times = self.device.crew(1), []
-        try:
-            for _ in range(30):
-                start = self.device.now_ns()
-                crew.submit(0, None, Copies([(self.pinned[:4096], self.pageable[:4096])]))
-                crew.next()
-                times.append(self.device.now_ns() - start)
-        finally:
-            crew.close()
-        return float(median(times[5:]))
+    def chunk(self, *, staged: bool, count: int = 96, size: int = 16 * 1024) -> float:
+        """Give the ns that the ring takes for a chunk so small that only the host's part counts."""
+        ring, host = Ring(self.device, min(os.cpu_count() or 1, 8)), self.pinned[: count * size]
+        source, target = (self.pageable[: count * size], np.empty_like(host)) if staged else (host, self.pinned_back)
+        spans = [(first, first + size) for first in range(0, count * size, size)]
+        times: list[int] = []
+        for _ in range(3):
+            start = self.device.now_ns()
+            chunks = cut([source], spans)
+            for _ in ring.flow(chunks, lambda stream, job: job.inputs, _Into(target), staged=staged, log=deque()):
+                pass
+            times.append(self.device.now_ns() - start)
+        return min(times[1:]) / count
 
     def staging(self, threads: int, *, block: int = 4 * MIB) -> float:
         """Give the rate at which so many threads together copy from pageable into pinned memory, each its own block."""
@@ -218,6 +225,19 @@ class Bench:
             undo()
             times.append(self.device.now_ns() - start)
         return min(times) / self.largest
+
+
+class _Into:
+    """Results go to their place in an array of bytes."""
+
+    hands_over = False
+
+    def __init__(self, whole: HostArray) -> None:
+        self._whole = whole
+
+    def target(self, chunk: Chunk, number: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
+        """Give it."""
+        return self._whole[chunk.first : chunk.first + chunk.rows]
 
 
 def _line(small: int, small_ns: float, large: int, large_ns: float) -> tuple[float, float]:

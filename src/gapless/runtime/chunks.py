@@ -11,6 +11,7 @@ from numpy.lib.stride_tricks import as_strided
 from gapless.model.errors import GaplessError
 
 from .devices import HostArray
+from .devices.address import address
 from .slots import Chunk
 
 
@@ -95,37 +96,40 @@ def _alike(items: list[HostArray]) -> list[HostArray]:
 
 def _joined(items: Sequence[HostArray]) -> HostArray | Sequence[HostArray]:
     """Give items that lie one after another in memory as the one array that they make up."""
-    first = items[0]
-    here = start = first.__array_interface__["data"][0]
-    if items[-1].__array_interface__["data"][0] - start != sum(item.nbytes for item in items) - items[-1].nbytes:
+    first, last = items[0], items[-1]
+    start = address(first)
+    size = sum([item.nbytes for item in items])
+    if address(last) - start != size - last.nbytes:
         return items
+    end = start
     for item in items:
-        if item.__array_interface__["data"][0] != here or not item.flags.c_contiguous:
+        if address(item) != end or not item.flags.c_contiguous:
             return items
-        here += item.nbytes
+        end += item.nbytes
     return as_strided(first, (sum(map(len, items)), *first.shape[1:]), first.strides, writeable=False)
 
 
 def _packed(source: Iterable[Any], pack_bytes: int) -> Iterator[tuple[list[Any], bool]]:
     """Gather single items until they make up *pack_bytes*; items that cannot lie side by side start a new pack."""
     pack: list[Any] = []
-    size, kind = 0, None
+    size, nbytes, kind, shape, dtype = 0, 0, None, None, None
     for item in source:
-        if isinstance(item, tuple):
-            item = tuple(as_host(part, "An item") for part in item)
-            nbytes, here = sum(part.nbytes for part in item), tuple((part.dtype, part.shape[1:]) for part in item)
-            rows_of(item)
-        else:
-            if type(item) is not np.ndarray or item.dtype.hasobject or not item.ndim:
-                item = as_host(item, "An item")
-                rows_of((item,))
-            nbytes, here = item.nbytes, (item.dtype, item.shape[1:])
-        if pack and (size >= pack_bytes or here != kind):
-            yield pack, False
-            pack, size = [], 0
-        kind = here
+        if type(item) is not np.ndarray or item.shape != shape or item.dtype is not dtype:  # not like the one before
+            shape, dtype = getattr(item, "shape", None), getattr(item, "dtype", None)
+            parts = tuple(as_host(part, "An item") for part in (item if isinstance(item, tuple) else (item,)))
+            rows_of(parts)
+            item = parts if isinstance(item, tuple) else parts[0]
+            nbytes = sum(part.nbytes for part in parts)
+            here = tuple((part.dtype, part.shape[1:]) for part in parts)
+            if pack and here != kind:
+                yield pack, False
+                pack, size = [], 0
+            kind = here
         pack.append(item)
         size += nbytes
+        if size >= pack_bytes:
+            yield pack, False
+            pack, size = [], 0
     if pack:
         yield pack, False
 

@@ -241,7 +241,7 @@ class Pipeline:
                     if flight.chunk.as_list:
                         yield items
                     else:
-                        yield from _each(items)
+                        yield from items
                     del items
                 run.caller_ns += perf_counter_ns() - given
         finally:
@@ -500,13 +500,6 @@ def _out_of_memory(plan: Plan, *, again: bool) -> str:
     if again:
         return f"Memory ran out a second time, with {taken}. Give a smaller chunk=, slots= or memory=."
     return f"Memory ran out with {taken}; the pipeline goes on with half of the slots and, where it cuts, half chunks."
-
-
-def _each(items: list[Any]) -> Iterator[Any]:
-    """Give items one by one, and let go of each."""
-    items.reverse()
-    while items:
-        yield items.pop()
 
 
 def _one(results: tuple[Any, ...]) -> Any:

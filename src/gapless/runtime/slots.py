@@ -11,6 +11,9 @@ staged back where it must be, may the next chunk have the slot. From that everyt
 - nothing waits for the whole device, nothing is allocated once the ring has its size, and no host function is put into
   a stream.
 
+Where a crew stages, a lane goes on to stage its slot's next chunk in as soon as it has copied the results of the last
+one out: its copies are in order, and the copy out has waited for all else that used the slot's memory.
+
 Kernels are called in the caller's thread, in order of the chunks (on the host device: in the slots' threads).
 """
 
@@ -28,7 +31,6 @@ import numpy as np
 from gapless.model.kinds import OpKind
 
 from .devices import Copied, Copies, Crew, Device, Event, HostArray, Job, Launch, Memory, Source, out_of_memory
-from .devices.crew import copy
 from .devices.host import as_array
 
 ALIGNMENT = 256  # bytes between arrays of one slot, as cudaMalloc aligns
@@ -105,6 +107,7 @@ class Flight:
     bytes_out: int = 0
     staged: tuple[int, int] | None = None
     unstaged: tuple[int, int] | None = None
+    times: tuple[int, int, int] = (0, 0, 0)  # when the input was there, the kernel through, the results out
     error: BaseException | None = None
 
 
@@ -267,6 +270,9 @@ class _Run:
         self.sink = sink
         self.log = log
         self.crew: Crew | None = ring.device.crew(len(ring.slots)) if staged else None
+        # A lane may have its slot's next chunk waiting, unless the source is the user's or chunks in flight are bound.
+        looks_ahead = staged and not sink.hands_over and ring.ahead == len(ring.slots)
+        self.most = ring.ahead * (2 if looks_ahead else 1)
         self.flights: deque[Flight] = deque()  # in the ring, oldest first
         self.waiting: deque[Flight] = deque()  # those not issued yet
         self.stopped = False
@@ -284,7 +290,7 @@ class _Run:
                     self.retire(flight)
                     self.flights.popleft()
                     yield flight
-                elif source is not None and len(self.flights) < self.ring.ahead:
+                elif source is not None and self.has_room():
                     source = self.take(source)
                 elif self.flights:
                     self.wait()
@@ -293,6 +299,11 @@ class _Run:
         finally:
             self.stopped = True
             self.drain()
+
+    def has_room(self) -> bool:
+        """Tell whether the next slot is free, or its lane has been asked to free it."""
+        slots = len(self.ring.slots)
+        return len(self.flights) < self.most and (len(self.flights) < slots or self.flights[-slots].is_issued)
 
     def take(self, source: Iterator[Chunk]) -> Iterator[Chunk] | None:
         """Let the next chunk into the ring; None when there are no more."""
@@ -348,7 +359,7 @@ class _Run:
             return
         start = self.device.now_ns()
         for target, source in pairs:
-            copy(target, source)
+            self.device.copy(target, source)
         if pairs:
             flight.staged = (start, self.device.now_ns())
         flight.ready = True
@@ -461,6 +472,7 @@ class _Run:
             flight.error = copied.error
         if flight.is_issued:
             flight.back = True
+            flight.times = self.times_of(flight)
             flight.unstaged = (copied.start, copied.end) if flight.returns else None
         else:
             flight.ready = True
@@ -491,19 +503,25 @@ class _Run:
         if self.crew is None and flight.returns:
             start = self.device.now_ns()
             for target, source in flight.returns:
-                copy(target, source)
+                self.device.copy(target, source)
             flight.unstaged = (start, self.device.now_ns())
         if flight.spare is not None:
             slot.block = flight.spare
+        copied, computed, done = flight.times if self.crew is not None else self.times_of(flight)
         flight.spare, flight.outputs, flight.inputs = None, (), ()
         flight.sends.clear()
         flight.chunk.held = None
         self.log.append(Passage(
             index=flight.chunk.index, slot=slot.index, rows=flight.chunk.rows, bytes_in=flight.bytes_in,
             bytes_out=flight.bytes_out, begun=flight.begun, staged=flight.staged, issued=flight.issued,
-            copied=slot.copied.time_ns(), computed=slot.computed.time_ns(), done=slot.done.time_ns(),
+            copied=copied, computed=computed, done=done,
             unstaged=flight.unstaged, retired=self.device.now_ns(),
         ))  # fmt: skip
+
+    def times_of(self, flight: Flight) -> tuple[int, int, int]:
+        """Give when the slot's events were done; before the slot's next chunk records them anew."""
+        slot = flight.slot
+        return slot.copied.time_ns(), slot.computed.time_ns(), slot.done.time_ns()
 
     def drain(self) -> None:
         """Wait until nothing is in flight any more; buffers and the user's memory are free then."""

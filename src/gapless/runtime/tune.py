@@ -5,7 +5,8 @@ A chunk passes stages: staged in, H2D, kernel, D2H, staged out. With n chunks in
 
     T(n) = S + (n - 1) · max(m, S / k)      S: all stages of one chunk, m: the longest stage over its servers
 
-(section 10: the closed form of a ring of k slots). More chunks shorten what is not overlapped, S, and pay o more often.
+(section 10: the closed form of a ring of k slots, and what it becomes with several threads in a stage). More chunks
+shorten what is not overlapped, S, and pay o more often.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gapless.model import bounds
 from gapless.model.errors import GaplessError
 
 from .calibrate import Costs
@@ -22,7 +24,6 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 SIZES = tuple(int(base * 2**power) for power in range(10, 28) for base in (1, 1.5))  # 1 KiB to 192 MiB
 MOST_CHUNKS = 1 << 14  # more are never worth a thought
 KERNEL_RATE = 500.0  # bytes in a ns that a kernel is taken for, before one has been seen
-CALLER = 3.0  # what the caller does for a chunk, in units of the bare calls
 DIRECT_SLOTS = 4  # copies have 4 channels a direction (R6.5): a fifth stream's copy may be held behind another's
 FREE_SHARE = 0.5  # of the device memory that is free: what a ring may take
 
@@ -82,7 +83,7 @@ def choose(work: Work, costs: Costs, fixed: Fixed, *, cores: int = 0, free: int 
     Raises GaplessError where the memory bound does not hold two rows.
     """
     cores = cores or os.cpu_count() or 1
-    if costs.call >= 1e5 and not (work.pageable_in or work.pageable_out):
+    if not costs.link:
         return _for_host(work, fixed, cores)
     staging = fixed.staging or _staging(work, costs, cores)
     best: tuple[float, int, int] | None = None
@@ -104,11 +105,15 @@ def makespan(work: Work, costs: Costs, size: int, slots: int, staging: str, core
     whole = max(work.bytes_in, work.bytes_out, 1)
     chunks = max(-(-whole // max(size, 1)), 1)
     stages = _stages(work, costs, size, staging, min(slots, cores))
-    per_chunk = [work_ns / chunks + fixed_ns for work_ns, fixed_ns, _ in stages]
+    per_chunk = [round(work_ns / chunks + fixed_ns) for work_ns, fixed_ns, _ in stages]
+    if staging != "threads":
+        h2d, kernel, d2h, host = per_chunk
+        time = max(bounds.slots(chunks, slots, h2d, kernel, d2h), chunks * host)
+        pinned = work.bytes_in * work.pageable_in + work.bytes_out * work.pageable_out
+        return time + (pinned * costs.register if staging == "register" else 0.0)
     longest = max(time / servers for time, (_, _, servers) in zip(per_chunk, stages, strict=True))
     total = sum(per_chunk)
-    extra = (work.bytes_in * work.pageable_in + work.bytes_out * work.pageable_out) * costs.register
-    return total + (chunks - 1) * max(longest, total / slots) + (extra if staging == "register" else 0.0)
+    return total + (chunks - 1) * max(longest, total / slots)
 
 
 def _stages(work: Work, costs: Costs, size: int, staging: str, threads: int) -> list[tuple[float, float, int]]:
@@ -119,13 +124,12 @@ def _stages(work: Work, costs: Costs, size: int, staging: str, threads: int) -> 
         (work.bytes_in / h2d, costs.h2d_latency, 1),
         (kernel * (work.bytes_in or work.bytes_out), 2e3, 1),
         (work.bytes_out / d2h, costs.d2h_latency, 1),
-        (0.0, CALLER * costs.call + (2 * costs.hand_over if staging == "threads" else 0.0), 1),
+        (0.0, costs.staged if staging == "threads" else costs.direct, 1),
     ]
     if staging == "threads":
         rate = costs.staging_rate(threads) / threads
         moved = work.bytes_in * work.pageable_in + work.bytes_out * work.pageable_out
-        handed = work.pageable_in + work.pageable_out
-        stages.append((moved / rate, handed * costs.hand_over, threads))
+        stages.append((moved / rate, 0.0, threads))
     return stages
 
 
@@ -142,7 +146,7 @@ def _slot_counts(work: Work, fixed: Fixed, staging: str, cores: int) -> Sequence
         return (fixed.slots or fixed.threads or 1,)
     if staging != "threads":
         return (DIRECT_SLOTS,)
-    return tuple(count for count in (2, 4, 8, 12, 16, 24, 32) if count <= max(cores, 2))
+    return sorted({count for count in (2, 4, 8, 12, 16, cores - 1) if 2 <= count < cores} or {2})  # one is the caller's
 
 
 def _chunk_sizes(work: Work, fixed: Fixed) -> Sequence[int]:

@@ -168,6 +168,10 @@ class Device(Protocol):
         """Pin memory where it is, and give what undoes it; None where that cannot be done."""
         ...
 
+    def copy(self, target: HostArray, source: Source) -> None:
+        """Copy between host arrays, in the calling thread."""
+        ...
+
     def crew(self, lanes: int) -> Crew:
         """Make a crew for one run."""
         ...

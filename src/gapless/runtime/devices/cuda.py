@@ -19,8 +19,9 @@ import numpy as np
 from gapless.model.errors import GaplessError
 from gapless.model.kinds import OpKind
 
-from . import DeviceArray, HostArray, KernelOptions, Launch
-from .crew import Threads
+from . import DeviceArray, HostArray, KernelOptions, Launch, Source
+from .address import address
+from .crew import Threads, copy
 
 
 class CudaError(RuntimeError):
@@ -283,6 +284,10 @@ class Cuda:
 
         return undo
 
+    def copy(self, target: HostArray, source: Source) -> None:
+        """Copy in the calling thread."""
+        copy(target, source)
+
     def crew(self, lanes: int) -> Threads:
         """Make a crew."""
         return Threads(lanes, prepare=self.current)
@@ -320,8 +325,3 @@ class _Nothing:
 
 
 _NOTHING = _Nothing()
-
-
-def address(array: HostArray) -> int:
-    """Give where an array begins."""
-    return array.__array_interface__["data"][0]

@@ -20,8 +20,8 @@ import numpy as np
 from gapless.model.errors import GaplessError
 from gapless.model.kinds import OpKind
 
-from . import DeviceArray, HostArray, Job, KernelOptions, Launch
-from .crew import Threads
+from . import DeviceArray, HostArray, Job, KernelOptions, Launch, Source
+from .crew import Threads, copy
 
 
 def open_device(number: int = 0) -> Host:
@@ -153,6 +153,10 @@ class Host:
     def register(self, array: HostArray) -> Callable[[], None] | None:
         """Pin nothing: all memory will do."""
         return None
+
+    def copy(self, target: HostArray, source: Source) -> None:
+        """Copy in the calling thread."""
+        copy(target, source)
 
     def crew(self, lanes: int) -> Threads:
         """Make a crew."""
