@@ -105,6 +105,10 @@ def lower_bounds(program: Program, machine: Machine | None = None) -> dict[str, 
     work[(rows.flags[ops] & Flag.PROGRAMMATIC) != 0] = 0  # R6.14: may run beside the kernel before
     before, after = _around(rows.stream[ops], work)
     bounds["stream"] = int((before + work + after).max())
+    threads = len(program.threads)
+    pairs = np.unique(rows.stream[ops].astype(np.int64) * threads + rows.thread[ops]) // threads
+    alone = np.bincount(pairs, minlength=len(program.streams)) == 1  # fed by one host thread: only then in known order
+    before, after = before * alone[rows.stream[ops]], after * alone[rows.stream[ops]]
     place, size = np.asarray(laid_out.place, np.int8)[ops], rows.bytes[ops]
     inline = (rows.op[ops] == OpKind.H2D) & (size >= 0) & (size <= max(machine.inline_idle, machine.inline_pending))
     for name, where, engines in (

@@ -34,7 +34,7 @@ from .engines import (
 )
 from .errors import DeadlockError
 from .hosts import Hosts
-from .kinds import Bound, CallKind, OpKind
+from .kinds import Bound, CallKind, MemoryKind, OpKind
 from .machine import Machine
 from .ordering import is_empty_action
 from .plan import Place, plan
@@ -82,7 +82,8 @@ class Simulator:
         self.second: list[int] = rows.second.tolist() if np.any(rows.second >= 0) else []
         self.device_of_row: list[int] = rows.device.tolist()
         self._flags = rows.flags.tolist() if np.any(rows.flags) else None
-        self._sizes: list[int] = rows.bytes.tolist() if self.inlines else []
+        pinned = (rows.op == OpKind.H2D) & (rows.src != MemoryKind.PAGEABLE)
+        self._pinned_sizes: list[int] = np.where(pinned, rows.bytes, -1).tolist() if self.inlines else []
 
     def _by_operation(self) -> None:
         """Make the columns that have an entry for every operation, also for those that get a number later."""
@@ -327,10 +328,10 @@ class Simulator:
     def place_now(self, op: int, stream: StreamState) -> int:
         """R3.13: a small pinned copy goes inline, depending on whether its stream is idle."""
         place = self.place[op]
-        if self.inlines and place == Place.H2D and self.op_kind[op] == OpKind.H2D and op not in self.plan.slots:
+        if self.inlines and place == Place.H2D:
             idle = stream.last < 0 or self.left[stream.last] == DONE
             limit = self.machine.inline_idle if idle else self.machine.inline_pending
-            if limit and 0 <= self._sizes[op] <= limit:
+            if limit and 0 <= self._pinned_sizes[op] <= limit:
                 place = self.place[op] = Place.INLINE
         return place
 
