@@ -90,7 +90,7 @@ def lower_bounds(program: Program, machine: Machine | None = None) -> dict[str, 
 
     ``h2d``, ``d2h``, ``peer``, ``sm``: an engine's whole work, with the least that must come before its first operation
     and after its last one in their streams (``h + Nk + d`` for the chunk loop); ``stream``: the longest stream;
-    ``issue``: the host thread that spends most in calls and own work. Which operations a capture keeps from running is
+    ``issue``: the host thread that spends most in calls and own work. With several devices, the longest counts. Which operations a capture keeps from running is
     known only when the program runs: with captures, there is no bound but ``issue``.
     """
     machine = Machine() if machine is None else machine
@@ -111,18 +111,19 @@ def lower_bounds(program: Program, machine: Machine | None = None) -> dict[str, 
     before, after = before * alone[rows.stream[ops]], after * alone[rows.stream[ops]]
     place, size = np.asarray(laid_out.place, np.int8)[ops], rows.bytes[ops]
     inline = (rows.op[ops] == OpKind.H2D) & (size >= 0) & (size <= max(machine.inline_idle, machine.inline_pending))
+    device = np.array([info.device for info in program.streams], np.int32)[rows.stream[ops]]
     for name, where, engines in (
         ("h2d", Place.H2D, 1 if machine.shared_copy_engine else machine.h2d_engines),
         ("d2h", Place.D2H, machine.d2h_engines),
         ("peer", Place.PEER, machine.peer_engines),
         ("sm", Place.SM, 1),
     ):
-        mine = (place == where) & ~inline
-        if mine.any():
-            held = (
-                work[mine] if where != Place.SM else work[mine] * _share_held(machine, laid_out, rows.grid[ops[mine]])
-            )
-            bounds[name] = int(before[mine].min() + floor(held.sum() / engines * (1 - 1e-12)) + after[mine].min())
+        for number in np.unique(device).tolist():
+            mine = (place == where) & ~inline & (device == number)
+            if mine.any():
+                held = _held(laid_out, rows.grid[ops[mine]], work[mine]) if where == Place.SM else int(work[mine].sum())
+                bound = int(before[mine].min()) + held // engines + int(after[mine].min())
+                bounds[name] = max(bounds.get(name, 0), bound)
     return bounds
 
 
@@ -134,8 +135,11 @@ def _around(stream: NDArray[np.int32], work: NDArray[np.int64]) -> tuple[NDArray
     return before, done[last - 1] - done
 
 
-def _share_held(machine: Machine, laid_out: Plan, grid: NDArray[np.int32]) -> NDArray[np.float64]:
-    """Give the share of the device that a kernel holds on average over its time."""
-    held = np.array(laid_out.units, np.float64) * laid_out.blocks / laid_out.rounds / laid_out.capacity
-    held *= 1 - np.asarray(laid_out.tails)
-    return held[np.maximum(grid, 0)]
+def _held(laid_out: Plan, grid: NDArray[np.int32], work: NDArray[np.int64]) -> int:
+    """Give the time for which kernels together hold the whole device."""
+    held = 0
+    for number in np.unique(np.maximum(grid, 0)).tolist():
+        time = int(work[np.maximum(grid, 0) == number].sum())
+        time = time * laid_out.units[number] * laid_out.blocks[number] // (laid_out.rounds[number] * laid_out.capacity)
+        held += floor(time * (1 - laid_out.tails[number])) if laid_out.tails[number] else time
+    return held
