@@ -18,14 +18,16 @@ if TYPE_CHECKING:
     from gapless.model.simulation import Check, Simulation
     from gapless.model.tape import Tape
     from gapless.model.tape import read as read_tape
+    from gapless.runtime.kernels import cuda_kernel
+    from gapless.runtime.pipeline import Pipeline
     from gapless.timeline.sources import load
     from gapless.timeline.timeline import Timeline
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Check", "GaplessError", "Machine", "Program", "Report", "Simulation", "Tape", "Timeline", "__version__", "check",
-    "explain", "load", "read_tape", "simulate",
+    "Check", "GaplessError", "Machine", "Pipeline", "Program", "Report", "Simulation", "Tape", "Timeline", "__version__", "check",
+    "cuda_kernel", "explain", "load", "read_tape", "simulate",
 ]  # fmt: skip
 
 # Where each name lives that is not written below: its module, and what it is called there.
@@ -33,11 +35,13 @@ _HOMES = {
     "Check": "gapless.model.simulation.Check",
     "GaplessError": "gapless.model.errors.GaplessError",
     "Machine": "gapless.model.machine.Machine",
+    "Pipeline": "gapless.runtime.pipeline.Pipeline",
     "Program": "gapless.model.program.Program",
     "Report": "gapless.diagnosis.report.Report",
     "Simulation": "gapless.model.simulation.Simulation",
     "Tape": "gapless.model.tape.Tape",
     "Timeline": "gapless.timeline.timeline.Timeline",
+    "cuda_kernel": "gapless.runtime.kernels.cuda_kernel",
     "load": "gapless.timeline.sources.load",
     "read_tape": "gapless.model.tape.read",
 }

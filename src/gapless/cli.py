@@ -216,7 +216,47 @@ def check(
     return (_play_as_json if json else _check_as_text)(tapes, _checking(machine, explore, replay))
 
 
-COMMANDS: tuple[Callable[..., int], ...] = (explain, simulate, check)
+def bench(
+    what: Literal["machine", "pipeline"] = "machine",
+    /,
+    *,
+    json: bool = False,
+    device: str | None = None,
+    size: str = "2GiB",
+    runs: int = 5,
+) -> int:
+    """Measure this machine as a profile for the model, or run the pipeline beside what people use today.
+
+    Parameters
+    ----------
+    what
+        "machine": copies, staging and calls. "pipeline": gapless beside CuPy, PyTorch, JAX and loops by hand.
+    json
+        Print the machine as a profile that --machine takes, or all runs of the comparison.
+    device
+        The GPU: cuda, or cuda:1 for the second. By default the first.
+    size
+        Bytes each way of the large array of "pipeline", such as 512MiB.
+    runs
+        Runs of each contender of "pipeline", after one to warm up.
+    """
+    from gapless.model.units import parse_size
+    from gapless.runtime import bench as benches
+
+    if what == "machine":
+        measured = benches.bench(device)
+        _print(measured.to_json() if json else str(measured))
+        return DONE
+    if runs < 1:
+        raise GaplessError(f"--runs {runs} is no number of runs.")
+    cases = benches.bench_pipeline(device, size=parse_size(size), runs=runs)
+    _print(
+        _json_of({"version": 1, "cases": [case.to_dict() for case in cases]}) if json else "\n".join(map(str, cases))
+    )
+    return DONE
+
+
+COMMANDS: tuple[Callable[..., int], ...] = (explain, simulate, check, bench)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -128,6 +128,15 @@ def test_single_items_are_packed_on_request(device: Any) -> None:
     assert all(np.array_equal(y, affine(x)) for y, x in zip(results, items, strict=True))
 
 
+def test_rows_of_an_array_are_packed_without_a_look_at_each(device: Any) -> None:
+    x = np.random.default_rng(2).random((50, 7, 3), dtype=np.float32)
+    with Pipeline(affine, device=device) as pipe:
+        for source in (x, x[::2], x.transpose(1, 0, 2)):
+            results = list(pipe.stream(source, pack=800))
+            assert len(results) == len(source)
+            assert all(np.array_equal(y, affine(item)) for y, item in zip(results, source, strict=True))
+
+
 def test_items_of_different_kinds_do_not_share_a_pack(device: Any) -> None:
     items = [np.zeros(4, np.float32), np.zeros(4, np.float64), np.zeros(4, np.float64), np.zeros((4, 2))]
     with Pipeline(affine, device=device) as pipe:

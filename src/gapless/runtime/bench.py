@@ -252,15 +252,21 @@ def small_items(device: Device, x: HostArray, right: HostArray, runs: int, *, it
     case = Case(f"{count} items of {_size(item)}", count * item)
     costs = costs_of(device)
     case.limit = costs.limit_ns(case.bytes_each_way, case.bytes_each_way) / 1e9
+    rows = device.pinned(case.bytes_each_way).view(np.float32).reshape(count, item // 4)
+    rows[:] = items
     with Pipeline(AXPB, device=device) as pipe:
 
-        def consume(**how: Any) -> int:
-            return sum(1 for _ in pipe.stream(items, **how))
+        def consume(source: Any = items, **how: Any) -> int:
+            return sum(1 for _ in pipe.stream(source, **how))
 
         for got, wanted in zip(pipe.stream(items, pack=True), right.reshape(-1, item // 4), strict=False):
             if not np.array_equal(got, wanted):
                 raise GaplessError("gapless gave a wrong result for a small item.")
-        ways: dict[str, Callable[[], Any]] = {"gapless, packed": lambda: consume(pack=True), "gapless": consume}
+        ways: dict[str, Callable[[], Any]] = {
+            "gapless, packed": lambda: consume(pack=True),
+            "gapless, rows of a pinned array, packed": lambda: consume(rows, pack=True),
+            "gapless, one by one": consume,
+        }
         loop = peers.cupy_items()
         if loop is not None:
             ways["CuPy, item by item"] = lambda: loop(items)

@@ -62,12 +62,25 @@ def without(done: Iterable[tuple[int, int]], rows: int) -> list[tuple[int, int]]
 
 def batches(source: Iterable[Any], pack_bytes: int = 0) -> Iterator[Chunk]:
     """Make each batch a chunk; a list is many small items, packed into one. *pack_bytes*: pack single items as well."""
+    if pack_bytes and isinstance(source, np.ndarray) and source.ndim > 1 and source.flags.c_contiguous:
+        yield from _rows(as_host(source), pack_bytes)
+        return
     first = 0
     groups = _packed(source, pack_bytes) if pack_bytes else ((batch, isinstance(batch, list)) for batch in source)
     for index, (batch, as_list) in enumerate(groups):
         chunk = _chunk(batch, index, first, as_list, pack=pack_bytes > 0)
         yield chunk
         first += chunk.rows
+
+
+def _rows(array: HostArray, pack_bytes: int) -> Iterator[Chunk]:
+    """Pack the items that iterating over an array would give: they lie side by side already."""
+    length, tail = array.shape[1], array.shape[2:]
+    at_once = max(pack_bytes // max(array.nbytes // max(len(array), 1), 1), 1)
+    for index, start in enumerate(range(0, len(array), at_once)):
+        part = array[start : start + at_once]
+        flat = part.reshape(len(part) * length, *tail)
+        yield Chunk(index, start * length, len(flat), (flat,), items=[length] * len(part))
 
 
 def _chunk(batch: Any, index: int, first: int, as_list: bool, *, pack: bool) -> Chunk:

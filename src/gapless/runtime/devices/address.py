@@ -1,7 +1,7 @@
 """Where an array begins in memory.
 
-``array.__array_interface__`` describes the whole type and takes 4 to 10 us; its C twin ``__array_struct__``, whose layout
-is as fixed (the array interface protocol), takes a fraction of one.
+``array.__array_interface__`` describes the whole type and takes 4 to 10 us; its C twin ``__array_struct__``, whose
+layout is as fixed (the array interface protocol), takes a fraction of one.
 """
 
 from __future__ import annotations
