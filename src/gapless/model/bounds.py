@@ -90,8 +90,8 @@ def lower_bounds(program: Program, machine: Machine | None = None) -> dict[str, 
 
     ``h2d``, ``d2h``, ``peer``, ``sm``: an engine's whole work, with the least that must come before its first operation
     and after its last one in their streams (``h + Nk + d`` for the chunk loop); ``stream``: the longest stream;
-    ``issue``: the host thread that spends most in calls and own work. With several devices, the longest counts. Which operations a capture keeps from running is
-    known only when the program runs: with captures, there is no bound but ``issue``.
+    ``issue``: the host thread that spends most in calls and own work. Of several devices the longest counts. Which
+    operations a capture keeps from running is known only when the program runs: then there is no bound but ``issue``.
     """
     machine = Machine() if machine is None else machine
     laid_out, rows = plan(program, machine), program.rows
