@@ -14,11 +14,15 @@ from random import Random
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gapless.model.happens_before import Happened, order
+from gapless.model.explore import replay
+from gapless.model.happens_before import Happened, Step, happened_in, order, walk
 from gapless.model.kinds import CallKind, MemoryKind, OpKind, StreamKind
+from gapless.model.machine import Machine
+from gapless.model.ordering import is_empty_action
 from gapless.model.program import Buffer, Event, Program, Stream
 from gapless.model.races import Race, RaceClass, find_races
 from gapless.model.repairs import Insertion
+from gapless.model.schedule import Schedule
 
 # ------------------------------------------------------------------------------------------------- the simple checker
 
@@ -384,18 +388,18 @@ class Builder:
         match what:
             case "kernel":
                 reads, writes = ([device], []) if a % 2 else ([], [device])
-                stream.kernel(1, reads=reads, writes=writes)
+                stream.kernel(1000, reads=reads, writes=writes)
             case "h2d":
-                stream.h2d(1, src=host, dst=device)
+                stream.h2d(1000, src=host, dst=device)
             case "d2h":
-                stream.d2h(1, src=device, dst=host)
+                stream.d2h(1000, src=device, dst=host)
             case "sync copy":
                 program.set_device(0)
-                (program.h2d(1, src=host, dst=device), program.d2h(1, src=device, dst=host)) if c % 3 == 0 else (
-                    program.h2d(1, src=host, dst=device) if a % 2 else program.d2h(1, src=device, dst=host)
+                (program.h2d(1000, src=host, dst=device), program.d2h(1000, src=device, dst=host)) if c % 3 == 0 else (
+                    program.h2d(1000, src=host, dst=device) if a % 2 else program.d2h(1000, src=device, dst=host)
                 )
             case "memset":
-                program.memset(1, dst=self.pinned[b % 2]) if a % 2 else stream.memset(1, dst=device)
+                program.memset(1000, dst=self.pinned[b % 2]) if a % 2 else stream.memset(1000, dst=device)
             case "record":
                 stream.record(self.events[b % 3])
             case "wait":
@@ -430,7 +434,7 @@ class Builder:
             case "peer":
                 if self.devices > 1:
                     program.set_device(a % 2)
-                    program.p2p(1, 0 if c == 5 else 8, to=1 - a % 2, src=device, dst=self.device[1 - b % 2])
+                    program.p2p(1000, 0 if c == 5 else 8, to=1 - a % 2, src=device, dst=self.device[1 - b % 2])
             case "malloc":
                 stream.malloc(self.device[b % 2]) if c % 2 else program.malloc(self.device[b % 2])
             case "free":
@@ -446,19 +450,19 @@ class Builder:
         side, fork, join = others[a % len(others)], self.program.event(), self.program.event()
         stream.capture()
         if b % 3:
-            stream.kernel(1, writes=[self.device[0]])
+            stream.kernel(1000, writes=[self.device[0]])
             stream.record(fork)
             side.wait(fork)
-            side.kernel(1, reads=[self.part(self.device[b % 2], c)])
-            stream.kernel(1, writes=[self.part(self.device[c % 2], a)])
+            side.kernel(1000, reads=[self.part(self.device[b % 2], c)])
+            stream.kernel(1000, writes=[self.part(self.device[c % 2], a)])
             if b % 3 == 2:
                 side.record(join)
                 stream.wait(join)
-                stream.kernel(1, reads=[self.device[1]])
+                stream.kernel(1000, reads=[self.device[1]])
             side.record(join)
             stream.wait(join)
         elif c:
-            stream.kernel(1, reads=[self.device[1]])
+            stream.kernel(1000, reads=[self.device[1]])
         self.graphs.append(stream.end_capture())
 
 
@@ -575,3 +579,28 @@ def test_every_repair_repairs(drawn, devices, threads, seed):
             assert race.kind not in [r.kind for r in left], (str(race), [new.describe(row) for row in then.issued])
         else:
             assert race.misplaced
+
+
+# ------------------------------------------------------------------------------------------------ order and timing
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(statements, st.integers(1, 2), st.integers(1, 3), st.integers(0, 10**6), st.sampled_from(["teaching", "h200"]))
+def test_whatever_is_varied_the_documented_order_is_kept(drawn, devices, threads, seed, profile):
+    """What happens-before promises holds in every run that exploring comes up with."""
+    program, _ = build(drawn, devices, threads, 0)
+    run = replay(program, f"htm{seed}", Machine.named(profile))
+    steps = list(walk(run.program, happened_in(run)))
+    rows = run.program.rows
+    for x in steps:
+        for y in steps:
+            if x is not y and y.knows(x.line, x.tick) and not is_empty_action(rows.op[x.row], rows.bytes[x.row]):
+                assert interval(run, x)[1] <= interval(run, y)[0], (program.describe(x.row), program.describe(y.row))
+
+
+def interval(run: Schedule, step: Step) -> tuple[int, int]:
+    if run.program.rows.op[step.row] < 0:
+        return int(run.begin[step.row]), int(run.returned[step.row])
+    op = run.runs_of(step.row)[step.run - 1] if step.run else step.row
+    assert run.start[op] >= 0
+    return int(run.start[op]), int(run.end[op])
