@@ -1,4 +1,4 @@
-"""What each finding's repair would gain, and what several of them gain together: predictions put beside the findings."""
+"""What each finding's repair would gain, and several of them together: predictions put beside the findings."""
 
 from __future__ import annotations
 
@@ -86,12 +86,15 @@ def _candidates(case: Case, findings: Sequence[Finding], what_if: WhatIf) -> lis
 def _notes(what_if: WhatIf) -> tuple[str, ...]:
     notes: list[str] = []
     if abs(what_if.error) > TRUSTED:
+        off = f"{abs(what_if.error):.0%} {'more' if what_if.error > 0 else 'less'}"
         notes.append(
-            f"Replaying this run unchanged gives {what_if.error:+.0%} of its wall time: something that this timeline does "
-            "not show, such as event waits, matters here. Do not trust the predicted gains."
+            f"Replaying this run unchanged takes {off} than was measured: something that this timeline does not show, "
+            "such as event waits, other devices or what host threads wait for, matters here. Do not trust the "
+            "predicted gains."
         )
     if what_if.scale > 1:
-        notes.append(f"Gains are predicted from a stretch of {len(what_if.work.ops):,} operations in the middle of the run.")
+        count = len(what_if.work.ops)
+        notes.append(f"Gains are predicted from a stretch of {count:,} operations in the middle of the run.")
     return tuple(notes)
 
 

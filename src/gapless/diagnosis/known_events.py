@@ -1,19 +1,23 @@
-"""Events that a timeline tells of: which call recorded which one, which stream and which call waited for it.
+"""Events that a timeline tells of or shows: which call recorded which one, which stream and which call waited for it.
 
 Only events that something waits for are of use. Every record is an event of its own, so that a wait means the record
 that it meant (R5.2), however often the program used the same event.
+
+Most traces name no events. Two things still show a stream that waits for another: an operation that starts the moment
+another stream's has ended, although all that is known had let it start long before; and a record with a wait straight
+behind it (``wait_stream``), between work of two streams that kept that order.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from gapless.model.kinds import CallKind
 from gapless.timeline.timeline import MarkKind
 
-from .work import Work
+from .work import HOP, Work
 
 NOTHING, UNKNOWN = -1, -2
 
@@ -25,7 +29,8 @@ class KnownEvents:
     count: int = 0
     records: dict[int, tuple[int, int]] = field(default_factory=dict[int, "tuple[int, int]"])  # call: stream, event
     behind: dict[int, int] = field(default_factory=dict[int, int])  # operation: event recorded right behind it
-    waits: dict[int, list[tuple[int, int]]] = field(default_factory=dict[int, "list[tuple[int, int]]"])  # call: the same
+    before: dict[int, int] = field(default_factory=dict[int, int])  # operation: event that it waits for
+    waits: dict[int, list[tuple[int, int]]] = field(default_factory=dict[int, "list[tuple[int, int]]"])  # call: such
     syncs: dict[int, int] = field(default_factory=dict[int, int])  # call that synchronises with an event: event
     streams: dict[int, int] = field(default_factory=dict[int, int])  # call that synchronises with a stream: stream
 
@@ -61,10 +66,57 @@ def known_events(work: Work) -> KnownEvents:
     for call in np.flatnonzero((work.calls.kind == CallKind.SYNC_EVENT) & (work.blocked_on >= 0)).tolist():
         if call not in found.syncs and work.ops.call[work.blocked_on[call]] >= 0:
             found.syncs[call] = number.behind(int(work.blocked_on[call]))
-    found.records.update(number.records)
-    found.behind.update(number.operations)
-    return KnownEvents(count=number.count, records=found.records, behind=found.behind, waits=found.waits,
-                       syncs=found.syncs, streams=found.streams)  # fmt: skip
+    for op, other in ((_by_calls(work) if not found.waits else {}) | _by_time(work)).items():
+        found.before[op] = number.behind(other)
+    return replace(found, count=number.count, records=number.records, behind=number.operations)
+
+
+def _by_time(work: Work) -> dict[int, int]:
+    """Find operations that started the moment another stream's ended, long after all that is known had let them.
+
+    Gives the operation that each waited for, by rows of the Work's operations.
+    """
+    ops = work.ops
+    ready = np.maximum.reduce([work.launched, work.stream_ready, work.fence_ready, work.event_ready, work.engine_ready])
+    late = np.flatnonzero((ops.start - ready > HOP) & ~work.pageable() & (ops.call >= 0))
+    by_end = np.argsort(ops.end, kind="stable")
+    ends = ops.end[by_end]
+    found: dict[int, int] = {}
+    for op, start, since in zip(late.tolist(), ops.start[late].tolist(), ready[late].tolist(), strict=True):
+        first = int(np.searchsorted(ends, max(start - HOP, since + 1)))
+        for other in by_end[first : int(np.searchsorted(ends, start, side="right"))][::-1].tolist():
+            if ops.stream[other] != ops.stream[op] and work.issue[other] < work.issue[op] and ops.call[other] >= 0:
+                found[op] = other
+                break
+    return found
+
+
+def _by_calls(work: Work) -> dict[int, int]:
+    """Find records with a wait straight behind them, between work of two streams, where the order was kept.
+
+    Gives for the first operation behind the wait the last one before the record.
+    """
+    calls, ops = work.calls, work.ops
+    issued = np.full(len(calls), -1)
+    rows = np.flatnonzero(ops.call >= 0)
+    issued[ops.call[rows]] = rows
+    kinds = calls.kind
+    matter = np.flatnonzero(np.isin(kinds, (CallKind.RECORD, CallKind.WAIT_EVENT)) | (issued >= 0))
+    found: dict[int, int] = {}
+    for thread in np.unique(calls.thread[matter]).tolist() if np.any(kinds == CallKind.WAIT_EVENT) else []:
+        mine = matter[calls.thread[matter] == thread].tolist()
+        last, record, waits = -1, -1, -1
+        for before, call in zip([-1, *mine], mine, strict=False):
+            if issued[call] >= 0:
+                op = int(issued[call])
+                if waits >= 0 and ops.stream[waits] != ops.stream[op] and ops.end[waits] <= ops.start[op]:
+                    found[op] = waits
+                last, waits = op, -1
+            elif kinds[call] == CallKind.RECORD:
+                record = last
+            elif before >= 0 and kinds[before] == CallKind.RECORD and record >= 0:
+                waits = record
+    return found
 
 
 class _Numbers:

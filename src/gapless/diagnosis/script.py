@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.model.kinds import CallKind, MemoryKind, OpKind
+from gapless.model.kinds import CallKind, MemoryKind, OpKind, StreamKind
 from gapless.timeline.timeline import RangeKind
 
 from .fit import Profiler, host_speed, lone_durations
@@ -90,6 +90,7 @@ class Script:
     threads: int
     events: int = 0
     held: int = 0  # ns from the first call for which the device is still busy with work from before the script
+    legacy: frozenset[int] = frozenset()  # the streams that are legacy default streams
     non_blocking: bool = False  # all blocking and unknown streams are made non-blocking
     graph: bool = False  # launches without cost are nodes of one graph
     connections: int = 0  # CUDA_DEVICE_MAX_CONNECTIONS, 0: the machine's
@@ -188,7 +189,8 @@ def script_of(work: Work, profiler: Profiler, tail: float) -> Script:
         if act.waited:
             act.cost, act.post = _SYNC_CALL, max(0, late - profiler.synchronise)
         acts.append(act)
-    return Script(acts=tuple(acts), threads=int(threads.max()) + 1, events=events.count, held=_held(work))
+    return Script(acts=tuple(acts), threads=int(threads.max()) + 1, events=events.count, held=_held(work),
+                  legacy=_legacy(work))  # fmt: skip
 
 
 def _record(thread: int, stream: int, event: int, *, gap: int = 0, cost: int = 0) -> Act:
@@ -197,6 +199,11 @@ def _record(thread: int, stream: int, event: int, *, gap: int = 0, cost: int = 0
 
 def _wait(thread: int, stream: int, event: int, *, gap: int = 0, cost: int = 0) -> Act:
     return Act(thread=thread, gap=gap, call=CallKind.WAIT_EVENT, cost=cost, op=OpKind.WAIT, stream=stream, event=event)
+
+
+def _legacy(work: Work) -> frozenset[int]:
+    streams = work.timeline.streams
+    return frozenset(row for row, stream in enumerate(streams) if stream.kind is StreamKind.LEGACY)
 
 
 def _held(work: Work) -> int:

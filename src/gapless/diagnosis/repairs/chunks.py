@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gapless.model.kinds import OpKind
+from gapless.model.kinds import CallKind, OpKind
 
 from ..chunks import chunks_of
+from ..flow import record_of, wait_for
 from ..script import NEW_STREAM, Act, Script
 from . import Shop
 
@@ -36,7 +37,26 @@ def apply(script: Script, value: int, shop: Shop) -> Script:
         new[rows[0]] = [_part(act, part, value, shop) for part in range(value) for act in acts]
     if not new:
         return script
-    return script.with_acts(part for i, act in enumerate(script.acts) for part in new.get(i, [act]))
+    cut = {script.acts[i].stream for i in new}
+    return _joined(script, [(act, new.get(i)) for i, act in enumerate(script.acts)], cut)
+
+
+def _joined(script: Script, acts: list[tuple[Act, list[Act] | None]], cut: set[int]) -> Script:
+    """Let whoever waited for a stream that has been cut up wait for all its parts."""
+    events, joined = script.events, list[Act]()
+    for act, parts in acts:
+        if parts is not None:
+            joined.extend(parts)
+            continue
+        if act.op == OpKind.RECORD and act.stream in cut:
+            for part in range(STREAMS):
+                there = replace(act, gap=0, stream=NEW_STREAM + part)
+                joined += [record_of(events, there), wait_for(events, act)]
+                events += 1
+        elif act.synchronises and (act.stream in cut or act.event >= 0):
+            act = replace(act, call=CallKind.SYNC_DEVICE, event=-1)
+        joined.append(act)
+    return replace(script.with_acts(joined), events=events)
 
 
 def _part(act: Act, part: int, parts: int, shop: Shop) -> Act:

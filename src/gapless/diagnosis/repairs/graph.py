@@ -16,6 +16,7 @@ from . import Shop
 
 TAKES_VALUE = False
 SHORTEST = 24  # launches in a row below which capturing is not worth it
+_CAPTURED = (OpKind.KERNEL, OpKind.MEMSET, OpKind.D2D, OpKind.RECORD, OpKind.WAIT)
 _LAUNCH = 1_300  # ns on the host for a graph of any size (H200)
 
 
@@ -25,13 +26,13 @@ def apply(script: Script, value: int, shop: Shop) -> Script:
     begin = 0
     changed = False
     for i in range(len(acts) + 1):
-        captured = i < len(acts) and acts[i].op in (OpKind.KERNEL, OpKind.MEMSET, OpKind.D2D)
-        if captured:
+        captured = i < len(acts) and acts[i].op in _CAPTURED
+        if captured and acts[i].thread == acts[begin].thread:
             continue
-        if i - begin >= SHORTEST:
+        if sum(act.works for act in acts[begin:i]) >= SHORTEST:
             changed = True
             acts[begin] = replace(acts[begin], cost=_LAUNCH)
             for j in range(begin + 1, i):
                 acts[j] = replace(acts[j], gap=0, cost=0, post=0)
-        begin = i + 1
+        begin = i if captured else i + 1
     return replace(script.with_acts(acts), graph=True) if changed else script

@@ -6,17 +6,18 @@ that read it. Both waits are in the prediction.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from gapless.model.kinds import CallKind, OpKind
 
 from ..chunks import chunks_of
+from ..flow import RECORD_COST, WAIT_COST
 from ..script import NEW_STREAM, Act, Script
 from . import Shop
 
 TAKES_VALUE = True
 COPY_STREAM = NEW_STREAM + 4096
-_RECORD, _WAIT = 500, 300  # ns of host time
 
 
 def apply(script: Script, value: int, shop: Shop) -> Script:
@@ -37,7 +38,8 @@ def apply(script: Script, value: int, shop: Shop) -> Script:
     first_copy = {copies[number][0]: number for number in steps}
     first_kernel = {kernels[number][0]: number for number in steps}
     last_kernel = {kernels[number][-1]: number for number in steps}
-    moved = {i for number in steps for i in copies[number]}
+    riders = _riders(acts, {i for number in steps for i in copies[number]})
+    moved = {i for number in steps for copy in copies[number] for i in (copy, *riders[copy])}
     new: list[Act] = []
 
     def copy(number: int) -> None:
@@ -45,7 +47,7 @@ def apply(script: Script, value: int, shop: Shop) -> Script:
         thread = acts[copies[number][0]].thread
         if behind >= 0:
             new.append(_event(CallKind.WAIT_EVENT, thread, COPY_STREAM, done[steps[behind]]))
-        new.extend(replace(acts[i], stream=COPY_STREAM) for i in copies[number])
+        new.extend(replace(acts[i], stream=COPY_STREAM) for c in copies[number] for i in (c, *riders[c]))
         new.append(_event(CallKind.RECORD, thread, COPY_STREAM, ready[number]))
 
     for number in steps[:value]:
@@ -63,7 +65,19 @@ def apply(script: Script, value: int, shop: Shop) -> Script:
     return replace(script.with_acts(new), events=script.events + 2 * len(steps))
 
 
+def _riders(acts: Sequence[Act], copies: set[int]) -> dict[int, list[int]]:
+    """Give for each copy the records of events right behind it in its stream, which move with it."""
+    found: dict[int, list[int]] = {i: [] for i in copies}
+    last: dict[int, int] = {}
+    for i, act in enumerate(acts):
+        if act.op == OpKind.RECORD and last.get(act.stream, -1) in copies:
+            found[last[act.stream]].append(i)
+        elif act.works:
+            last[act.stream] = i
+    return found
+
+
 def _event(call: CallKind, thread: int, stream: int, event: int) -> Act:
     record = call is CallKind.RECORD
-    return Act(thread=thread, gap=0, call=call, cost=_RECORD if record else _WAIT,
+    return Act(thread=thread, gap=0, call=call, cost=RECORD_COST if record else WAIT_COST,
                op=OpKind.RECORD if record else OpKind.WAIT, stream=stream, event=event)  # fmt: skip
