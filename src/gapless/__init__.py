@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Check", "GaplessError", "Machine", "Pipeline", "Program", "Report", "Simulation", "Tape", "Timeline", "__version__", "check",
-    "cuda_kernel", "explain", "load", "read_tape", "simulate",
+    "Check", "GaplessError", "Machine", "Pipeline", "Program", "Report", "Simulation", "Tape", "Timeline",
+    "__version__", "check", "cuda_kernel", "explain", "load", "read_tape", "simulate",
 ]  # fmt: skip
 
 # Where each name lives that is not written below: its module, and what it is called there.

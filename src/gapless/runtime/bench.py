@@ -192,7 +192,8 @@ def pageable(device: Device, x: HostArray, right: HostArray, limit: float, runs:
         for name, run in peers.contenders().items():
             ways[name] = lambda run=run: run(x, out)
         _race(case, ways, right, runs, out)
-        case.notes.append(_planned(pipe.plan()))
+        pipe(x, out=out)
+        case.notes += [_planned(pipe.plan()), pipe.report().binding]
     if function is not None:
         function.close()
     return case
@@ -219,6 +220,7 @@ def straight(device: Device, source: HostArray, target: HostArray, right: HostAr
             f"limit: {limit * 1e3:.2f} ms for the same bytes each way at once, and {edge * 1e3:.2f} ms to fill and "
             "drain one chunk",
             _planned(pipe.plan()),
+            pipe.report().binding,
         ]
     return case
 
