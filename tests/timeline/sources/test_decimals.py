@@ -55,7 +55,8 @@ def test_a_time_is_read_to_the_nanosecond(text: str, ns: int) -> None:
     "text",
     [
         "", "null", "true", "inf", "-inf", "nan", "Infinity", "[1]", "{}", "abc", "1.2.3", "1_000", "--1", "1e400",
-        "1e999999999", "9" * 19, "9" * 50, "1" + "0" * 100, '""', "0x10", "1 2", "١",
+        "1e999999999", "9" * 16, "9223372036854776", "9999999999999999.999", "9" * 19, "9" * 50, "1" + "0" * 100, '""',
+        "0x10", "1 2", "١",
     ],
 )  # fmt: skip
 def test_what_is_no_time_is_unreadable(text: str) -> None:
@@ -72,9 +73,9 @@ def test_the_limit_is_kept() -> None:
 @given(
     st.lists(
         st.one_of(
-            st.decimals(min_value=0, max_value=10**15, places=3).map(str),
+            st.decimals(min_value=0, max_value=4 * 10**15, places=3).map(str),
             st.decimals(min_value=-(10**15), max_value=10**15, allow_nan=False).map(str),
-            st.integers(-(10**15), 10**15).map(str),
+            st.integers(-4 * 10**15, 4 * 10**15).map(str),
             st.floats(-1e15, 1e15).map(repr),
             st.tuples(st.integers(0, 10**12), st.text("0123456789", min_size=1, max_size=25)).map(
                 lambda t: f"{t[0]}.{t[1]}"

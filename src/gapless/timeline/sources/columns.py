@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import chain
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +22,12 @@ class Numbering:
 
     def of(self, things: Sequence[Hashable]) -> list[int]:
         """Give the number of each; a new thing gets the next."""
-        found = list(map(self._numbers.get, things))
-        if None in found:
+        try:
+            return list(map(self._numbers.__getitem__, things))
+        except KeyError:
             for thing in things:
                 self._numbers.setdefault(thing, len(self._numbers))
-            return [self._numbers[thing] for thing in things]
-        return cast("list[int]", found)
+            return list(map(self._numbers.__getitem__, things))
 
     def things(self) -> list[Any]:
         """Give the things in order of their numbers."""
@@ -44,11 +44,12 @@ class Growing:
     def add(self, **values: Sequence[Any]) -> None:
         """Append a batch: for each column a sequence, all of one length."""
         for name, dtype in self._dtypes.items():
+            count = len(values[name])
             if dtype is TRIPLE:
-                flat = np.fromiter(chain.from_iterable(values[name]), np.int32, 3 * len(values[name]))
+                flat = np.fromiter(chain.from_iterable(values[name]), np.int32, 3 * count)
                 self._batches[name].append(flat.reshape(-1, 3))
             else:
-                self._batches[name].append(np.array(values[name], dtype))
+                self._batches[name].append(np.fromiter(values[name], dtype, count))
 
     def columns(self) -> Columns:
         """Give the whole columns; the batches are gone then."""

@@ -94,7 +94,9 @@ def _same_layout(characters: NDArray[np.uint8], dot: int) -> NDArray[np.int64]:
     whole, decimals = digits[:, :dot], digits[:, dot + 1 :]
     shown = decimals[:, :3]
     rest = decimals[:, 3:]
-    plain = ((whole <= 9).all(axis=1) & (decimals <= 9).all(axis=1)).astype(np.bool_)
+    plain = np.ones(n, np.bool_)
+    if not ((whole <= 9).all() and (decimals <= 9).all()):
+        plain = (whole <= 9).all(axis=1) & (decimals <= 9).all(axis=1)
     if dot == 0 or dot > 16 or rest.shape[1] > 18 or dot == length - 1:
         plain = np.zeros(n, np.bool_)  # ".5", "5." and what does not fit an int64: the exact way
     values = np.empty(n, np.int64)
@@ -104,7 +106,7 @@ def _same_layout(characters: NDArray[np.uint8], dot: int) -> NDArray[np.int64]:
             half = 5 * 10 ** (rest.shape[1] - 1)
             over = _weigh(rest)
             values += (over > half) | ((over == half) & (values % 2 == 1))
-        values[plain & (values >= LIMIT)] = UNREADABLE
+        values[plain & ((values >= LIMIT) | (values < 0))] = UNREADABLE  # below 0: sixteen digits ran over
     if not plain.all():
         values[~plain] = _one_by_one([row.tobytes() for row in characters[~plain]])
     return values

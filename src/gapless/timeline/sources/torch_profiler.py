@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +142,7 @@ class _Reader:
             priorities=self._priorities,
         )
 
-    def add(self, batch: Iterable[Event]) -> None:
+    def add(self, batch: Sequence[Event]) -> None:
         """Take a batch of events, in the order of the file."""
         complete = [event for event in batch if type(event) is Complete]
         present = {event.cat for event in complete}
@@ -160,9 +160,10 @@ class _Reader:
                 self._add_copies(category in _MEMSETS, events)
             elif category is Category.SYNC or category is Category.EVENT:
                 self._add_marks(category is Category.EVENT, events)
-        for event in batch:
-            if type(event) is Metadata and event.name == "thread_name":
-                self._names[event.pid, event.tid] = args.decode(event.args, args.NameArgs).name.strip()
+        if Metadata in set(map(type, batch)):
+            for event in batch:
+                if type(event) is Metadata and event.name == "thread_name":
+                    self._names[event.pid, event.tid] = args.decode(event.args, args.NameArgs).name.strip()
 
     def _add_ranges(self, kind: RangeKind, events: list[Complete]) -> None:
         stacks = [-1] * len(events)
@@ -236,7 +237,10 @@ class _Reader:
         return self._strings.of([event.name for event in events])
 
     def _threads_of(self, events: list[Complete]) -> list[int]:
-        return self._threads.of([(event.pid, event.tid) for event in events])
+        processes, threads = [event.pid for event in events], [event.tid for event in events]
+        if threads.count(threads[0]) == processes.count(processes[0]) == len(events):  # most often so, and faster
+            return self._threads.of([(processes[0], threads[0])]) * len(events)
+        return self._threads.of(list(zip(processes, threads, strict=True)))
 
 
 def _devices(events: list[Complete], found: Sequence[Any]) -> list[int]:
