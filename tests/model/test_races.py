@@ -660,6 +660,20 @@ def test_an_event_that_is_not_known_promises_nothing():
     assert said(find_races(program.replace(object=column), Happened(errors=[0] * len(program)))) == {"error x y X"}
 
 
+def test_memory_handed_on_many_times():
+    program = Program()
+    a, b = program.stream("a", NON_BLOCKING), program.stream("b", NON_BLOCKING)
+    block = program.buffer("block0")
+    a.kernel(1, writes=[block], name="x")
+    for i in range(1, 3000):
+        again = program.buffer(f"block{i}")
+        program.reuse(again, block)
+        block = again
+    b.kernel(1, writes=[block], name="y")
+    (race,) = find_races(program)
+    assert (race.buffer, len(race.buffers)) == ("block0", 3000)
+
+
 def test_streams_may_be_renamed_and_listed_in_another_order():
     tape = read(PIPELINE.replace("  wait copied{i%2} on compute\n", ""))
     program, rows = tape.program, tape.program.rows

@@ -225,7 +225,7 @@ class _Stream:
     kind: StreamKind
     device: int
     legacy: bool
-    held_by: list[_Stream] = field(default_factory=list)  # the streams that R2.1 makes it wait for
+    held_by: list[_Stream] = field(default_factory=list)  # the legacy streams that R2.1 makes it wait for
     holds: State = NOTHING  # of the legacy stream: what the blocking ones wait for
     pending: dict[int, _Stream] = field(default_factory=dict)  # of the legacy stream: used since it waited for them
     # R6.14: kernels that a programmatic dependent has overtaken. Who waits for the whole stream waits for them too.
@@ -289,12 +289,10 @@ class _Walk:
         if OpKind.P2P in self._ops:  # R3.7: an operation of the other device's legacy stream too, used or not
             without = {s.device for s in self._streams} - {s.device for s in self._streams if s.legacy}
             self._streams += [_Stream(self._line(), StreamKind.LEGACY, device, legacy=True) for device in without]
+        legacies = [stream for stream in self._streams if stream.legacy]
         for stream in self._streams:
-            stream.held_by = [
-                s
-                for s in self._streams
-                if s is not stream and s.device == stream.device and fences(s.kind, stream.kind)
-            ]
+            if not stream.legacy and fences(StreamKind.LEGACY, stream.kind):
+                stream.held_by = [legacy for legacy in legacies if legacy.device == stream.device]
         self._events: list[State | None] = [None] * len(program.events)
         self._sent: list[deque[State]] = [deque() for _ in program.messages]
         self._receivers: list[deque[_Line]] = [deque() for _ in program.messages]

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from .kinds import CallKind, OpKind, StreamKind
-from .ordering import fences
+from .ordering import is_blocking
 from .program import Program
 
 
@@ -103,8 +103,11 @@ _ASK_AN_EVENT = (CallKind.SYNC_EVENT, CallKind.QUERY)
 
 def _fenced(program: Program) -> list[list[int]]:
     """Give for each stream those that the legacy stream's fence lets it wait for, or it for them (R2.1)."""
-    infos = list(enumerate(program.streams))
-    return [
-        [s for s, a in infos if s != t and a.device == b.device and (fences(a.kind, b.kind) or fences(b.kind, a.kind))]
-        for t, b in infos
-    ]
+    beside: list[list[int]] = [[] for _ in program.streams]
+    legacies = [stream for stream, info in enumerate(program.streams) if info.kind is StreamKind.LEGACY]
+    for stream, info in enumerate(program.streams):
+        for legacy in legacies:
+            if stream != legacy and info.device == program.streams[legacy].device and is_blocking(info.kind):
+                beside[stream].append(legacy)
+                beside[legacy].append(stream)
+    return beside

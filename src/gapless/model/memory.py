@@ -84,7 +84,7 @@ def memories(program: Program, issued: Iterable[int]) -> Naming:
         return Naming(list(range(len(program.buffers))), {}, {}, set(), _layouts(program, range(len(program.buffers))))
     calls, objects, seconds = rows.call.tolist(), rows.object.tolist(), rows.second.tolist()
     now = list(range(len(program.buffers)))
-    count, then, unborn, names = len(now), dict[int, int](), set[int](), dict[int, list[int]]()
+    count, then, unborn, names = len(now), dict[int, int](), set[int](), dict[int, dict[int, None]]()
     touched: set[int] = set()  # buffers that were allocated, freed or bound before
     fresh: dict[int, int] = {}  # buffer -> the allocation that gave it its memory, as long as nothing else was said
     family = list(now)
@@ -104,15 +104,19 @@ def memories(program: Program, issued: Iterable[int]) -> Naming:
         elif call == CallKind.REUSE:
             touched.add(buffer)
             memory = now[buffer] = then[fresh.pop(buffer, row)] = now[seconds[row]]
-            names.setdefault(memory, [seconds[row]]).append(buffer)
-            _join(family, buffer, seconds[row])
-    return Naming(list(range(len(program.buffers))), then, names, unborn, _layouts(program, family))
+            names.setdefault(memory, {seconds[row]: None})[buffer] = None
+            family[_head(family, buffer)] = _head(family, seconds[row])
+    heads = [_head(family, buffer) for buffer in range(len(family))]
+    return Naming(list(range(len(family))), then, {m: list(some) for m, some in names.items()}, unborn,
+                  _layouts(program, heads))  # fmt: skip
 
 
-def _join(family: list[int], buffer: int, other: int) -> None:
-    old, new = family[buffer], family[other]
-    if old != new:
-        family[:] = [new if member == old else member for member in family]
+def _head(family: list[int], buffer: int) -> int:
+    """Give the buffer that stands for all that share memory with this one."""
+    while family[buffer] != buffer:
+        family[buffer] = family[family[buffer]]
+        buffer = family[buffer]
+    return buffer
 
 
 def _layouts(program: Program, family: Sequence[int]) -> list[Layout | None]:

@@ -59,19 +59,19 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """Two accesses without an order. ``first`` was issued first; ``buffers`` are the names of the memory, if any."""
+    """Two accesses without an order. ``first`` was issued first.
+
+    ``buffer`` is the name of the memory as the first has it, ``buffers`` are all its names; empty where the race is
+    about no memory.
+    """
 
     kind: RaceClass
     first: Access
     second: Access
+    buffer: str
     buffers: tuple[str, ...]
     repair: Repair
     misplaced: bool = False  # the second has to be the first: used after the free, or before the allocation
-
-    @property
-    def buffer(self) -> str:
-        """The name of the memory as the first access has it; empty where the race is about no memory."""
-        return self.buffers[0] if self.buffers else ""
 
     def is_about(self, x: Moment, y: Moment) -> bool:
         """Tell whether these two (rows, or runs of rows) are its accesses, either way round."""
@@ -195,6 +195,7 @@ class _Check:
         self._now = list(self._naming.first)
         self._memory: dict[int, Memory[Use]] = {}
         self._freed: dict[int, Use] = {}
+        self._called: dict[int, tuple[str, ...]] = {}
         self._early: dict[int, list[Use]] = {memory: [] for memory in self._naming.unborn}
 
     def run(self) -> list[Race]:
@@ -285,14 +286,16 @@ class _Check:
 
     def _race(self, pair: _Pair, memory: int, names: Names, repairs: Repairs) -> Race:
         x, y = pair.first, pair.second
-        buffers = dict.fromkeys((x.buffer, y.buffer, *self._naming.names.get(memory, ())))
-        called = tuple(self.program.buffers[buffer].name for buffer in buffers)
-        first, second = self._access(x, buffers, names), self._access(y, buffers, names)
+        first, second = self._access(x, (x.buffer, y.buffer), names), self._access(y, (x.buffer, y.buffer), names)
         if pair.misplaced:
             repair = repairs.move(x.step, y.step, first_frees=x.lifetime, second_frees=y.lifetime)
         else:
             repair = repairs.shortest(x.step, y.step, x.by_host, y.by_host)
-        return Race(pair.kind, first, second, called, repair, pair.misplaced)
+        name = self.program.buffers[x.buffer].name
+        if memory not in self._called:
+            buffers = self._naming.names.get(memory, [x.buffer])
+            self._called[memory] = tuple(self.program.buffers[buffer].name for buffer in buffers)
+        return Race(pair.kind, first, second, name, self._called[memory], repair, pair.misplaced)
 
     def _access(self, use: Use, buffers: Collection[int], names: Names) -> Access:
         row, run = use.step.row, use.step.run
@@ -316,7 +319,7 @@ class _Check:
         races: list[Race] = []
         for x, y in pairs:
             first, second = (Access(row, 0, names.of(row), "is issued") for row in (x, y))
-            races.append(Race(RaceClass.NONDETERMINISM, first, second, (), repairs.tell(x, y)))
+            races.append(Race(RaceClass.NONDETERMINISM, first, second, "", (), repairs.tell(x, y)))
         return races
 
 
