@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,6 +74,28 @@ def host_speed(work: Work) -> float:
     slower = float(np.median(launches)) / (_LAUNCH_IN_FRAMEWORK if framework else _LAUNCH)
     # Launches also take long for other reasons (a full queue, a busy device), so a slow one proves no slow host.
     return float(np.clip(np.sqrt(slower), 0.5, 1.0))
+
+
+# Hops between engines in ns under the profiler: alone, with one other operation running, with more (H200).
+_HOPS = {
+    "h2d>sm": [5_500, 5_500, 9_000], "sm>d2h": [5_000, 6_800, 8_000], "d2h>h2d": [5_000, 6_600, 6_600],
+    "h2d>d2h": [6_000, 6_000, 6_000], "sm>h2d": [5_000, 5_000, 5_000], "d2h>sm": [5_000, 5_000, 5_000],
+}  # fmt: skip
+# Rates of copies while the other direction runs too, by size, as their intervals in timelines show them (H200).
+_DUPLEX = [
+    [65_536, 0.76, 0.72],
+    [1 << 20, 0.76, 0.76],
+    [4 << 20, 0.87, 0.87],
+    [16 << 20, 0.86, 0.895],
+    [64 << 20, 0.93, 0.9],
+]
+
+
+@cache
+def reference() -> Machine:
+    """Give the machine that stands in for what a timeline has no sample of: the H200 as a profiler shows it."""
+    known = Machine.named("h200")
+    return known.with_knobs(hops={**known.hops, **_HOPS}, duplex_curve=_DUPLEX)
 
 
 # Turnaround of the copy engines under the profiler where the timeline has no back-to-back copies (H200).
@@ -158,7 +181,7 @@ def lone_durations(work: Work, tail: float, machine: Machine | None = None) -> N
     Copies of both directions at once slow each other (R3.11), and kernels that fill the GPU run into each other's
     tails: durations in the timeline contain both. Here they are taken out, the model puts them back where they belong.
     """
-    machine = machine or Machine.named("h200")
+    machine = machine or reference()
     ops, engine = work.ops, work.engine
     lone = (ops.end - ops.start).astype(np.float64)
     up, down = (np.flatnonzero(engine == e) for e in (Engine.H2D, Engine.D2H))
@@ -226,5 +249,6 @@ __all__ = [
     "host_speed",
     "lone_durations",
     "machine_of",
+    "reference",
     "turnarounds",
 ]  # fmt: skip
