@@ -140,6 +140,28 @@ def test_many_reasons_are_cut_short():
     assert why(text).endswith("for other reasons")
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("machine teaching queues=1\nstream a b\nkernel x on a 1 share=1/2\nkernel z on a 2 share=1/2\n"
+         "kernel y on b 1 share=1/2", "y waits for z (stream a): both streams share a hardware queue"),
+        ("stream a\nrepeat 2 as i\nkernel x{i} on a 1\nkernel y{i} on default 1\nend",
+         "×2 y0 waits for x0 (stream a): the default stream's fence x1 waits for y0 (stream default):"),
+        ("machine teaching malloc_sync=yes\nstream a b\nkernel x on a 1\nmalloc p\nkernel y on b 1",
+         "y waits for x: a first use or an allocation between them waits for all work"),
+        ("machine teaching resident_grids=1\nstream a b\nkernel x on a 1 share=1/2\nkernel y on b 1 share=1/2",
+         "y waits for x: no more kernels can be resident"),
+    ],
+)  # fmt: skip
+def test_what_holds_operations_up_while_their_engine_works(text, said):
+    shown = to_text(played(text), width=120)
+    assert said in " ".join(shown.partition("Held up while the engine works\n")[2].split())
+
+
+def test_engines_and_streams_that_take_turns_hold_nothing_up():
+    assert "Held up" not in to_text(played(LOOP), width=80)
+
+
 def test_a_schedule_alone_and_a_program_without_names_are_drawn():
     program = Program()
     stream = program.stream("s")

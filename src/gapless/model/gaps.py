@@ -18,6 +18,7 @@ from .schedule import Schedule
 
 ENGINES = (Engine.H2D, Engine.SM, Engine.D2H, Engine.PEER)
 OF_CALLS = (Bound.LOCK, Bound.MESSAGE)  # here the one waited for is a call, not an operation
+_LIMITS = (Bound.FENCE, Bound.FIRST_USE, Bound.GRID_SLOT, Bound.QUEUE, Bound.WORKER)
 _PASSING = (OpKind.RECORD, OpKind.WAIT)  # do nothing themselves: what they wait for is what matters
 
 
@@ -133,6 +134,24 @@ def _gaps(run: Schedule, causes: Causes, device: int, engine: Engine, ops: NDArr
         yield Gap(device, engine, int(busy_until[-1]), run.makespan, -1, Cause(Bound.NONE))
 
 
+def held_up(run: Schedule) -> list[Gap]:
+    """Give the operations that a fence or a limit held up while their engine worked on something else.
+
+    As gaps of no engine and no length: engine order and stream order alone hold operations up all the time, and cost
+    nothing as long as their engine works.
+    """
+    ops = np.flatnonzero(np.isin(run.bound, _LIMITS) & (run.end > run.start))
+    if not len(ops):
+        return []
+    ended_gaps = {gap.op for gap in gaps(run)}
+    causes = Causes(run)
+    return [
+        Gap(-1, Engine.NONE, int(run.start[op]), int(run.start[op]), op, causes.of(op))
+        for op in ops.tolist()
+        if op not in ended_gaps
+    ]
+
+
 def alike(found: Iterable[Gap], run: Schedule, lines: Sequence[int] | NDArray[np.int32] = ()) -> list[Gaps]:
     """Put gaps with the same cause together, each engine's longest first.
 
@@ -150,7 +169,7 @@ def alike(found: Iterable[Gap], run: Schedule, lines: Sequence[int] | NDArray[np
         key = (gap.device, gap.engine, bound, place(gap.op), place(by), place(call))
         groups.setdefault(key, []).append(gap)
     summed = [Gaps(group[0], len(group), sum(gap.end - gap.start for gap in group)) for group in groups.values()]
-    order = {engine: at for at, engine in enumerate(ENGINES)}
+    order = {engine: at for at, engine in enumerate((*ENGINES, Engine.NONE))}
     return sorted(summed, key=lambda gaps: (gaps.first.device, order[gaps.first.engine], -gaps.time))
 
 

@@ -12,7 +12,7 @@ from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
 from gapless.model.chunk_loop import ChunkLoop
-from gapless.model.gaps import OF_CALLS, Gap, Gaps, Link, alike, chain, gaps
+from gapless.model.gaps import OF_CALLS, Gap, Gaps, Link, alike, chain, gaps, held_up
 from gapless.model.kinds import Bound, CallKind, CudaError, Engine, OpKind
 from gapless.model.schedule import Schedule
 from gapless.model.simulation import Simulation
@@ -96,6 +96,7 @@ class _Page(Page):
             yield Text()
             yield from self.chain(run)
             yield from self.waits(run, lines)
+            yield from self.held_up(run, lines)
         yield from self.errors(run, lines)
         if isinstance(shown, Simulation):
             yield from self.races(shown)
@@ -206,6 +207,22 @@ class _Page(Page):
             if rest := groups[MOST_CAUSES:]:
                 time = _time(sum(group.time for group in rest))
                 yield self.line(f"{'':{gutter}}{time:>8}  for other reasons", "dim")
+
+    def held_up(self, run: Schedule, lines: NDArray[np.int32]) -> Iterator[Text]:
+        """Say what a fence or a limit holds up although no engine waits."""
+        groups = alike(held_up(run), run, lines)
+        if not groups:
+            return
+        yield Text()
+        yield self.line("Held up while the engine works", "bold")
+        counts = max(len(f"×{group.number:,}") for group in groups)
+        for group in groups[: 2 * MOST_CAUSES]:
+            count = f"×{group.number:,}" if group.number > 1 else ""
+            shown = f"{'':{GUTTER}}{count:<{counts}}  "
+            label = wording.in_ascii(shown) if self.ascii_only else shown
+            yield from self.prose(self.foreign(_why(run, group.first, lines)), label=label, style="", indent=len(shown))
+        if len(groups) > 2 * MOST_CAUSES:
+            yield self.line(f"{'':{GUTTER}}and {len(groups) - 2 * MOST_CAUSES:,} more kinds of waits", "dim")
 
     def errors(self, run: Schedule, lines: NDArray[np.int32]) -> Iterator[Text]:
         """Say which calls failed."""
@@ -368,7 +385,7 @@ def _why(run: Schedule, gap: Gap, lines: NDArray[np.int32]) -> str:
         Bound.EVENT: f" (stream {its}), by an event",
         Bound.FENCE: f" (stream {its}): the default stream's fence",
         Bound.GRAPH: ", before it in the graph",
-        Bound.FIRST_USE: ", which lets nothing else begin (first use)",
+        Bound.FIRST_USE: ": a first use or an allocation between them waits for all work",
         Bound.COPY_ENGINE: ", which has the copy engine",
         Bound.SM: ", which fills the SMs",
         Bound.GRID_SLOT: ": no more kernels can be resident",
