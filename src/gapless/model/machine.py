@@ -34,7 +34,8 @@ Beyond the knobs a file may hold what was measured; all of it is empty in ``teac
     ``{"h2d>sm": [alone, one other, more], ...}``: ns from the end of an operation to the earliest start of one that
     waited for it, by the engines of both (``sm``, ``inline``, ``h2d``, ``d2h``, ``peer``, ``host``) and by how many
     other operations run on the device at that moment. Back-to-back copies of one direction need none: the curves
-    hold it.
+    hold it. After a copy that its curve timed, the hop counts from where its data have gone: what the curve says of the
+    smallest copy is the engine's own time, which the other direction does not stretch either (R3.11).
 ``turnaround``
     ``{"h2d": ns, "d2h": ns, "peer": ns}``: from the end of a copy to the start of the next on the same engine, where
     the curves do not hold it (durations read from a timeline).

@@ -94,6 +94,7 @@ class Plan:
     entries: list[int] | None  # launch queue entries a row takes, 0 or 1 (R6.9)
     queue_bytes: array[int] | None  # bytes it takes there
     slowed: array[float] | None  # rate while the other direction runs too (R3.11); 1: not slowed
+    overhead: array[int] | None  # part of a copy's time that its curve holds for the engine, not for the link
     units: list[int]  # of each grid: units of the SM pool a block needs
     blocks: list[int]  # of each grid
     rounds: list[int]  # of each grid: a kernel's time is that of so many rounds of blocks
@@ -120,12 +121,14 @@ class _Planner:
         self.host_kind = np.where(self.h2d, rows.src, np.where(self.d2h | (self.op == OpKind.MEMSET), rows.dst, 0))
         self.pageable = (self.h2d | self.d2h) & (self.host_kind == MemoryKind.PAGEABLE)
         self.small = self.pageable & self.h2d & (self.size <= machine.small_pageable)
+        self.overhead = np.zeros(len(self.op), np.int64)
         self.staged_machine = machine.pageable == "staged"
         self.staged_size = machine.staging_slots * machine.staging_slot
 
     def plan(self) -> Plan:
         machine, until = self.machine, self._until()
         place = self._place()
+        work = self._work(place)
         slots, pieces = self._slots()
         lag = self._lag(until)
         capacity, units, blocks, rounds = self._grids()
@@ -133,7 +136,7 @@ class _Planner:
         return Plan(
             action=self._action(until, slots).tolist(),
             place=place.tolist(),
-            work=array("q", self._work(place).astype(np.int64).tobytes()),
+            work=array("q", work.astype(np.int64).tobytes()),
             cost=self._cost(),
             late=self._late(),
             until=_sparse(until),
@@ -146,7 +149,8 @@ class _Planner:
             lock=self._lock().tolist() if machine.driver_lock and multi else None,
             entries=self._entries(place),
             queue_bytes=self._queue_bytes(place) if machine.launch_bytes is not None else None,
-            slowed=self._slowed(place, until),
+            slowed=self._slowed(place, until, work),
+            overhead=array("q", self.overhead.tobytes()) if self.overhead.any() else None,
             units=units,
             blocks=blocks,
             rounds=rounds,
@@ -213,13 +217,21 @@ class _Planner:
         if not getattr(self.machine, curve):
             self._refuse(rows, f"gives only a size, and machine {self.machine.name} has no {curve}: give a time")
         work[rows] = self.machine.time_of(curve, self.bytes[rows])
+        if curve in (
+            "h2d_curve",
+            "d2h_curve",
+        ):  # back to back: what the smallest copy takes, the engine takes for itself
+            self.overhead[rows] = round(getattr(self.machine, curve)[0][1] * 1000)
 
     def _refuse(self, rows: NDArray[np.bool_], why: str) -> None:
         if rows.any():
             raise GaplessError(f"{self.program.describe(int(np.argmax(rows)))} {why}")
 
-    def _slowed(self, place: NDArray[np.int8], until: NDArray[np.int8]) -> array[float] | None:
-        """R3.11; a copy whose pace is the host's (pageable, waited for) neither slows nor is slowed."""
+    def _slowed(self, place: NDArray[np.int8], until: NDArray[np.int8], work: NDArray[np.int64]) -> array[float] | None:
+        """R3.11; a copy whose pace is the host's (pageable, waited for) neither slows nor is slowed.
+
+        The factor is that of the link; the part of a copy's time that its engine takes for itself stays the same.
+        """
         machine = self.machine
         if machine.duplex == (1, 1) and not machine.duplex_curve:
             return None
@@ -232,6 +244,9 @@ class _Planner:
                 sized = rows & (self.bytes >= 0)
                 points = np.asarray(machine.duplex_curve)
                 factor[sized] = np.interp(self.bytes[sized], points[:, 0], points[:, column + 1])
+        on_link = (factor < 1) & (work > self.overhead)
+        time, fixed = work[on_link], self.overhead[on_link]
+        factor[on_link] = time / (fixed + (time - fixed) / factor[on_link])
         return array("d", factor.tobytes())
 
     def _grids(self) -> tuple[int, list[int], list[int], list[int]]:

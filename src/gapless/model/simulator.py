@@ -101,7 +101,7 @@ class Simulator:
         self.end = array("q", [-1]) * n
         self.bound = bytearray(n)
         self.bound_by = array("i", [-1]) * n
-        self.tag = [-1] * n if self.hops is not None else None  # the place whose end its end is (see `_pass_on`)
+        self.stands_for = [-1] * n if self.hops is not None else None  # the operation whose end its end is: `_pass_on`
         self.source: list[int] = []  # of those without a row of their own: the row behind them, -1 for a barrier
         self.launch: list[int] = []  # and the launch of the graph, -1 for a barrier
 
@@ -319,8 +319,8 @@ class Simulator:
         self.end.append(-1)
         self.bound.append(Bound.NONE)
         self.bound_by.append(-1)
-        if self.tag is not None:
-            self.tag.append(-1)
+        if self.stands_for is not None:
+            self.stands_for.append(-1)
         if self.slowed is not None:
             self.slowed.append(self.slowed[source] if source >= 0 else 1.0)
         return op
@@ -345,12 +345,19 @@ class Simulator:
             self.bound[op], self.bound_by[op] = bound, before
 
     def _hop(self, before: int, op: int) -> int:
-        if self.hops is None or self.tag is None or self.tag[before] < 0:
+        """Give the way from the end of one operation to the start of another that waited for it (machine.hops)."""
+        if self.hops is None or self.stands_for is None or self.stands_for[before] < 0:
             return 0
         if op >= self.rows and before >= self.rows and self.launch[op - self.rows] == self.launch[before - self.rows]:
             return round(self.machine.graph_node_cost * 1000)
-        hops = self.hops[self.tag[before]][self.place[op]]
-        return hops[min(self.stream(before).device.running, 2)] if hops is not None else 0
+        before = self.stands_for[before]
+        hops = self.hops[self.place[before]][self.place[op]]
+        if hops is None:
+            return 0
+        hop = hops[min(self.stream(before).device.running, 2)]
+        if self.plan.overhead is not None and before < self.rows:
+            hop = max(hop - self.plan.overhead[before], 0)  # the engine's own part of the copy's time is over already
+        return hop
 
     def _arrive(self, op: int) -> None:
         """Everything an operation waits for is complete: it goes on now, or when the way there is covered."""
@@ -468,10 +475,10 @@ class Simulator:
         place = self.place[op]
         if place not in (Place.NOWHERE, Place.GRAPH):
             self.stream(op).device.running -= 1
-            if self.tag is not None:
-                self.tag[op] = place
-        elif self.tag is not None and self.tag[op] < 0 and self.bound[op] != Bound.HOST:
-            self.tag[op] = self.tag[self.bound_by[op]]
+            if self.stands_for is not None:
+                self.stands_for[op] = op
+        elif self.stands_for is not None and self.stands_for[op] < 0 and self.bound[op] != Bound.HOST:
+            self.stands_for[op] = self.stands_for[self.bound_by[op]]
 
     def hop_into_graph(self, launch: int, node: int) -> int:
         """Give how long after the start of its launch a first node of a graph can start."""
@@ -479,8 +486,8 @@ class Simulator:
 
     def end_stands_for(self, op: int, launch: int) -> None:
         """Let the end of a graph's launch be the end of its last node."""
-        if self.tag is not None:
-            self.tag[launch] = self.tag[op]
+        if self.stands_for is not None:
+            self.stands_for[launch] = self.stands_for[op]
 
     def _one_less(self, op: int, before: int, bound: Bound) -> None:
         """One of the operations that another waits for is complete."""
