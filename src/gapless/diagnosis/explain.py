@@ -21,6 +21,7 @@ from gapless.timeline.measure import (
     union,
     window_of,
 )
+from gapless.timeline.simulated import from_schedule
 from gapless.timeline.timeline import Device, Timeline, Unknown
 
 from .blame import blame
@@ -86,6 +87,8 @@ def explain(
         replay=predicted.replay,
         together=predicted.together,
         prediction=predicted.prediction,
+        predicted=None if predicted.repaired is None else from_schedule(predicted.repaired.schedule),
+        repaired=predicted.repaired,
         timeline=known,
         device_row=row,
         window=(start, end),

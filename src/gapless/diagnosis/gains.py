@@ -13,6 +13,7 @@ from gapless.model.machine import Machine
 
 from .case import Case
 from .repairs import parse
+from .replay import Run
 from .report import Finding, Prediction, Replay
 from .whatif import TRUSTED, WORTH, WhatIf, together
 
@@ -33,6 +34,7 @@ class Gains:
     replay: Replay | None = None
     together: Prediction | None = None
     prediction: Prediction | None = None
+    repaired: Run | None = None  # the program with the repairs asked for, replayed
     notes: tuple[str, ...] = ()
 
 
@@ -56,6 +58,7 @@ def gains(case: Case, findings: Sequence[Finding], repairs: Sequence[str], machi
         replay=replayed,
         together=together(what_if, _candidates(case, with_gain, what_if)),
         prediction=what_if.predict(repairs) if repairs else None,
+        repaired=what_if.outcome(repairs).run if repairs else None,
         notes=_notes(what_if),
     )
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.model.errors import GaplessError
 from gapless.model.kinds import CallKind, MemoryKind, OpKind, StreamKind
 from gapless.model.machine import Machine
 from gapless.model.program import Grid, Program
@@ -39,6 +40,8 @@ class Run:
 def run(script: Script, work: Work, machine: Machine) -> Run:
     """Run a script on a machine."""
     program, rows = program_of(script, work)
+    if not len(rows):
+        raise GaplessError("The timeline does not say which calls issued the work, so it cannot be replayed.")
     if script.connections:
         machine = machine.with_knobs(queues=script.connections, copy_queues=script.connections)
     result = schedule(program, machine)
@@ -69,10 +72,11 @@ class _Table:
         self._program, self._script, self._work = program, script, work
         self.columns: dict[str, list[int]] = {
             name: [] for name in
-            ("call", "op", "thread", "stream", "object", "duration", "bytes", "cost", "src", "dst", "grid")
+            ("call", "op", "thread", "stream", "object", "duration", "bytes", "cost", "src", "dst", "grid", "name")
         }  # fmt: skip
         self.operations: list[int] = []
         self._streams: dict[int, int] = {}
+        self._names: dict[int, int] = {}
         self._grids: dict[tuple[int, int, int, int] | None, int] = {None: 0}
 
     def hold(self, held: int, streams: Iterable[int]) -> None:
@@ -112,11 +116,12 @@ class _Table:
             dst = MemoryKind.PINNED if act.op == OpKind.D2H else dst
         grid = self._grid(act.grid) if act.op == OpKind.KERNEL else -1
         self._row(act.call, act.thread, op=act.op, stream=self._stream(act.stream), duration=act.duration,
-                  size=act.bytes, cost=act.cost, src=src, dst=dst, grid=grid)  # fmt: skip
+                  size=act.bytes, cost=act.cost, src=src, dst=dst, grid=grid,
+                  name=self._name(act.name) if grid >= 0 and act.name >= 0 else -1)  # fmt: skip
 
     def _row(self, call: int, thread: int, *, op: int = -1, stream: int = -1, object: int = -1,  # noqa: A002
              duration: float = -1, size: int = -1, cost: int = 0, src: int = 0, dst: int = 0,
-             grid: int = -1) -> None:  # fmt: skip
+             grid: int = -1, name: int = -1) -> None:  # fmt: skip
         columns = self.columns
         columns["call"].append(call)
         columns["op"].append(op)
@@ -129,6 +134,7 @@ class _Table:
         columns["src"].append(src)
         columns["dst"].append(dst)
         columns["grid"].append(grid)
+        columns["name"].append(name)
 
     def _stream(self, stream: int) -> int:
         known = self._streams.get(stream)
@@ -145,6 +151,13 @@ class _Table:
             return program.legacy().row
         kind = StreamKind.NON_BLOCKING if self._script.non_blocking or info.kind is StreamKind.UNKNOWN else info.kind
         return program.stream(f"s{info.id}", kind, priority=info.priority or 0).row
+
+    def _name(self, name: int) -> int:
+        known = self._names.get(name)
+        if known is None:
+            known = self._names[name] = len(self._program.strings)
+            self._program.strings.append(self._work.timeline.strings[name])
+        return known
 
     def _grid(self, shape: tuple[int, int, int, int] | None) -> int:
         known = self._grids.get(shape)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gapless.timeline.timeline import Timeline, Unknown
+
+if TYPE_CHECKING:
+    from .replay import Run
 
 VERSION = 1  # of to_dict(); raised when a key changes its meaning or goes away
 
@@ -97,10 +100,12 @@ class Replay:
 
     wall_ms: float
     error: float
+    untraced_ms: float | None = None  # the same without what the profiler itself costs, where gapless can tell
 
     def to_dict(self) -> dict[str, Any]:
         """Give the replay as plain values."""
-        return {"wall_ms": round(self.wall_ms, 6), "error": round(self.error, 6)}
+        values: dict[str, Any] = {"wall_ms": round(self.wall_ms, 6), "error": round(self.error, 6)}
+        return values | ({} if self.untraced_ms is None else {"untraced_ms": round(self.untraced_ms, 6)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +163,8 @@ class Report:
     replay: Replay | None = None
     together: Prediction | None = None
     prediction: Prediction | None = None
+    predicted: Timeline | None = field(default=None, repr=False)  # the program with the repairs asked for, replayed
+    repaired: Run | None = field(default=None, repr=False)  # the same as a program and its schedule
     timeline: Timeline = field(default_factory=Timeline, repr=False)  # for the views that draw it
     device_row: int = 0  # the device explained, a row of timeline.devices
     window: tuple[int, int] = (0, 0)  # ns on the timeline's clock

@@ -17,7 +17,7 @@ from gapless.model.kinds import OpKind
 from gapless.model.machine import Machine
 from gapless.timeline.timeline import RangeKind
 
-from .fit import TRACED, UNTRACED, machine_of
+from .fit import TRACED, UNTRACED, machine_of, reference
 from .rates import PinnedRate
 from .repairs import REPAIRS, Shop, parse
 from .replay import Run, run
@@ -48,7 +48,7 @@ class WhatIf:
     """One device's work, replayed and repaired. Raises GaplessError where no call is known that issued any of it."""
 
     def __init__(self, work: Work, rates: dict[OpKind, PinnedRate], base: Machine | None = None) -> None:
-        self.base = base or Machine.named("h200")
+        self.base = base or reference()
         self.work, self.scale = _stretch(work)
         self._shop = Shop(machine=self.base, rates=rates)
         self._tail = float(self.base.kernel_tail)
@@ -82,7 +82,9 @@ class WhatIf:
 
     def replay(self, wall_ms: float) -> Replay:
         """Give the replay of the whole window of *wall_ms*."""
-        return Replay(wall_ms=wall_ms * (1 + self.error), error=self.error)
+        return Replay(
+            wall_ms=wall_ms * (1 + self.error), error=self.error, untraced_ms=self.before.host_wall * self.scale / 1e6
+        )
 
     def outcome(self, repairs: Sequence[str]) -> Outcome:
         """Make repairs one after the other and run the result. Raises GaplessError for a repair that there is not."""
