@@ -253,6 +253,10 @@ CASES: dict[str, tuple[str, set[str]]] = {
         "kernel x on a 1 writes X\nlaunch G on default\nkernel y on b 1 reads X",
         {"error x y X"},
     ),
+    "an allocation that fails changes nothing": (
+        "stream n b nonblocking\nkernel x on b 1 writes m\ncapture n thread\nmalloc m 1KiB\nend-capture n as G",
+        set(),
+    ),
     "what is captured does not run": (
         TWO + "capture a\nkernel x on a 1 writes X\nend-capture a as G\nkernel y on b 1 reads X",
         set(),

@@ -190,8 +190,14 @@ class _Check:
             for buffer, low, high in zip(self._buffers, accesses.low.tolist(), accesses.high.tolist(), strict=True)
         ]
         self._roles = _roles(program)
-        self._lifetimes: list[bool] = np.isin(rows.call, (*ALLOCATIONS, *FREES)).tolist()
-        self._naming = memories(program, issued)
+        errors = happened.errors
+        made = (
+            [row for row in issued if not errors[row]] if errors is not None else issued
+        )  # a failed call does nothing
+        lifetimes = np.zeros(len(program), np.bool_)
+        lifetimes[made] = np.isin(rows.call[made], (*ALLOCATIONS, *FREES))
+        self._lifetimes: list[bool] = lifetimes.tolist()
+        self._naming = memories(program, made)
         self._now = list(self._naming.first)
         self._memory: dict[int, Memory[Use]] = {}
         self._freed: dict[int, Use] = {}
