@@ -2,14 +2,18 @@
 
     uv run python benchmarks/chunk_loop.py [GROUNDTRUTH]
 
-GROUNDTRUTH is the folder that holds ``walls.json`` and ``loop/`` (default: ``../shared/groundtruth``). A program is built
-from each variant's parameters alone; what the profile cannot know is the length of the kernel, which is read from the
-timeline of the group's ``serial1`` variant: the median over its kernels, which nothing there disturbs. The profiler makes
-a kernel look longer by up to 1 us, which counts at the 20 us of the 1 MiB group: ``--kernel-cost NS`` (default 0) takes
-it off.
+GROUNDTRUTH is the folder that holds ``walls.json`` and ``loop/`` (default: ``../shared/groundtruth``). A program is
+built from each variant's parameters alone; what the profile cannot know is the length of the kernel, which is read from
+the timeline of the group's ``serial1`` variant: the median over its kernels, which nothing there disturbs. The profiler
+makes a kernel look longer by up to 1 us, which counts at the 20 us of the 1 MiB group: ``--kernel-cost NS`` (default 0)
+takes it off.
 
 A variant holds if the prediction lies within 5 % of the measured median (pageable memory: 15 %) or between the shortest
-and the longest measured run. Exit status 1 if one does not.
+and the longest measured run; NO marks one that does not. How fast the host copies pageable memory differs by a third
+from run to run of one program (the copies of ``balanced16M.pageable4`` and ``kernelheavy16M.pageable4`` are the same, and
+took 3.8 and 2.8 ms a chunk), which no profile can know either. So there is a second prediction for pageable memory, which
+takes that speed, too, from the variant's own timeline. Exit status 1 if one of those, or one for pinned memory, does not
+hold.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ import json
 import statistics
 import sys
 from pathlib import Path
+from typing import Any
 
 from gapless.model.kinds import MemoryKind, StreamKind
 from gapless.model.machine import Machine
@@ -29,8 +34,11 @@ from gapless.model.schedule import schedule
 GROUPS = ("balanced16M", "kernelheavy16M", "balanced1M", "partialgpu4M")
 
 
-def build(params: dict[str, int], kernel_ps: int) -> Program:
-    """Give the loop as a program: what the measured one asked of the host and the GPU, call by call."""
+def build(params: dict[str, int], kernel_ps: int, host: tuple[int, int] | None = None) -> Program:
+    """Give the loop as a program: what the measured one asked of the host and the GPU, call by call.
+
+    *host*: ps that the host takes for a chunk of pageable memory each way; None: what the machine says.
+    """
     program = Program()
     kind = StreamKind.BLOCKING if params["blocking"] else StreamKind.NON_BLOCKING
     made = [program.stream(f"s{i}", kind) for i in range(params["streams"])]
@@ -45,10 +53,15 @@ def build(params: dict[str, int], kernel_ps: int) -> Program:
     def before(stream: Stream) -> None:
         if params["malloc_loop"]:
             program.malloc(memory)
-        stream.h2d(bytes=size, pageable=pageable)
+        if host is None:
+            stream.h2d(bytes=size, pageable=pageable)
+        elif size <= 2 * 1024 * 1024:
+            stream.h2d(bytes=size, pageable=pageable, cost=host[0])  # staged by the call (R3.12)
+        else:
+            stream.h2d(host[0], bytes=size, pageable=pageable)
 
     def after(stream: Stream) -> None:
-        stream.d2h(bytes=size, pageable=pageable)
+        stream.d2h(None if host is None else host[1], bytes=size, pageable=pageable)
         if params["trap"]:
             program.h2d(bytes=4, src=word)
         if params["malloc_loop"]:
@@ -74,12 +87,32 @@ def build(params: dict[str, int], kernel_ps: int) -> Program:
     return program
 
 
+def events_of(timeline: Path) -> list[dict[str, Any]]:
+    with gzip.open(timeline) as file:
+        return json.load(file)["traceEvents"]
+
+
 def kernel_time(timeline: Path, cost_ns: int) -> int:
     """Give the median time of a timeline's kernels in ps, less what the profiler adds."""
-    with gzip.open(timeline) as file:
-        events = json.load(file)["traceEvents"]
-    median = statistics.median(e["dur"] for e in events if e.get("cat") == "kernel")
+    median = statistics.median(e["dur"] for e in events_of(timeline) if e.get("cat") == "kernel")
     return round(median * 1_000_000) - cost_ns * 1000
+
+
+def host_times(timeline: Path) -> tuple[int, int]:
+    """Give how long the host took for a pageable chunk each way, in ps: medians of a timeline.
+
+    To the device: the call. Back: from the start of the copy on the device to the return of its call.
+    """
+    events = events_of(timeline)
+    calls = {e["args"]["correlation"]: e for e in events if e.get("name") == "cudaMemcpyAsync"}
+    there, back = [], []
+    for copy in (e for e in events if e.get("cat") == "gpu_memcpy"):
+        call = calls[copy["args"]["correlation"]]
+        if "HtoD" in copy["name"]:
+            there.append(call["dur"])
+        else:
+            back.append(call["ts"] + call["dur"] - copy["ts"])
+    return round(statistics.median(there) * 1_000_000), round(statistics.median(back) * 1_000_000)
 
 
 def main() -> int:
@@ -89,22 +122,42 @@ def main() -> int:
     parser.add_argument("--kernel-cost", type=int, default=0, metavar="NS", help="what the profiler adds to a kernel")
     options = parser.parse_args()
     walls = json.loads((options.groundtruth / "walls.json").read_text())
-    machine, failed = Machine.named("h200"), 0
-    print(f"{'variant':32} {'measured':>9} {'from':>9} {'to':>9} {'model':>9} {'error':>7}")
+    machine, missed, missed_by_profile = Machine.named("h200"), 0, 0
+    print(
+        f"{'variant':32} {'measured':>9} {'from':>9} {'to':>9} {'model':>9} {'error':>7}      {'traced':>9} {'error':>7}"
+    )
     for group in GROUPS:
-        kernel = kernel_time(options.groundtruth / "loop" / f"{group}.serial1.json.gz", options.kernel_cost)
+        loop = options.groundtruth / "loop"
+        kernel = kernel_time(loop / f"{group}.serial1.json.gz", options.kernel_cost)
         for name, wall in walls.items():
             if not name.startswith(f"loop/{group}."):
                 continue
-            model = schedule(build(wall["params"], kernel), machine).makespan / 1e9
-            error = model / wall["wall_ms"] - 1
-            allowed = 0.05 if wall["params"]["pinned"] else 0.15
-            holds = abs(error) <= allowed or wall["wall_min_ms"] <= model <= wall["wall_max_ms"]
-            failed += not holds
+            params = wall["params"]
+            model = schedule(build(params, kernel), machine).makespan / 1e9
             measured = f"{wall['wall_ms']:9.3f} {wall['wall_min_ms']:9.3f} {wall['wall_max_ms']:9.3f}"
-            print(f"{name[5:]:32} {measured} {model:9.3f} {error:+7.1%} {'' if holds else 'NO'}")
-    print(f"{failed} of {sum(name.startswith('loop/') for name in walls)} variants do not hold")
-    return 1 if failed else 0
+            line = f"{name[5:]:32} {measured} {verdict(model, wall)}"
+            missed_by_profile += not holds(model, wall)
+            if not params["pinned"]:
+                traced = build(params, kernel, host_times(loop / f"{name[5:]}.json.gz"))
+                model = schedule(traced, machine).makespan / 1e9
+                line += f"  {verdict(model, wall)}"
+            missed += not holds(model, wall)
+            print(line.rstrip())
+    count = sum(name.startswith("loop/") for name in walls)
+    print(
+        f"{count - missed_by_profile} of {count} hold with the profile alone, {count - missed} with the host as traced"
+    )
+    return 1 if missed else 0
+
+
+def holds(model: float, wall: dict[str, Any]) -> bool:
+    allowed = 0.05 if wall["params"]["pinned"] else 0.15
+    within = abs(model / wall["wall_ms"] - 1) <= allowed
+    return within or wall["wall_min_ms"] <= model <= wall["wall_max_ms"]
+
+
+def verdict(model: float, wall: dict[str, Any]) -> str:
+    return f"{model:9.3f} {model / wall['wall_ms'] - 1:+7.1%} {'' if holds(model, wall) else 'NO':2}"
 
 
 if __name__ == "__main__":
