@@ -10,10 +10,10 @@ takes it off.
 
 A variant holds if the prediction lies within 5 % of the measured median (pageable memory: 15 %) or between the shortest
 and the longest measured run; NO marks one that does not. How fast the host copies pageable memory differs by a third
-from run to run of one program (the copies of ``balanced16M.pageable4`` and ``kernelheavy16M.pageable4`` are the same, and
-took 3.8 and 2.8 ms a chunk), which no profile can know either. So there is a second prediction for pageable memory, which
-takes that speed, too, from the variant's own timeline. Exit status 1 if one of those, or one for pinned memory, does not
-hold.
+from run to run of one program (the copies of ``balanced16M.pageable4`` and ``kernelheavy16M.pageable4`` are the same,
+and took 3.8 and 2.8 ms a chunk), which no profile can know either. So there is a second prediction for pageable memory,
+which takes that speed, too, from the variant's own timeline. Exit status 1 if one of those, or one for pinned memory,
+does not hold.
 """
 
 from __future__ import annotations
@@ -123,9 +123,7 @@ def main() -> int:
     options = parser.parse_args()
     walls = json.loads((options.groundtruth / "walls.json").read_text())
     machine, missed, missed_by_profile = Machine.named("h200"), 0, 0
-    print(
-        f"{'variant':32} {'measured':>9} {'from':>9} {'to':>9} {'model':>9} {'error':>7}      {'traced':>9} {'error':>7}"
-    )
+    print(f"{'variant':32} {'measured':>9} {'from':>9} {'to':>9} {'model':>9} {'error':>7} {'traced':>14} {'error':>7}")
     for group in GROUPS:
         loop = options.groundtruth / "loop"
         kernel = kernel_time(loop / f"{group}.serial1.json.gz", options.kernel_cost)
