@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from gapless.model.errors import GaplessError
-from gapless.model.happens_before import Happened, happened_in, order
+from gapless.model.happens_before import Happened, happened_in, issue_order, order
 from gapless.model.kinds import MemoryKind, OpKind, StreamKind
 from gapless.model.machine import Machine
 from gapless.model.program import Grid, Program
@@ -372,6 +372,21 @@ def test_the_order_of_issue_decides():
         RaceClass.ERROR,
         RaceClass.NONDETERMINISM,
     }
+
+
+def test_the_text_is_the_order_of_issue_but_for_who_waits_for_a_message():
+    program = Program()
+    chain = 1500
+    for i in range(chain, 0, -1):  # each thread waits for the one that stands below it in the text
+        with program.thread(f"T{i}"):
+            program.receive(f"m{i - 1}")
+            program.host(1)
+            program.send(f"m{i}")
+    program.send("m0")
+    issued = issue_order(program)
+    assert sorted(issued) == list(range(len(program)))
+    assert [program.rows.thread[row] for row in issued[1::3]] == list(range(chain, 0, -1))
+    assert order(program).before(issued[0], issued[-1])
 
 
 def test_a_query_orders_only_what_it_is_known_to_have_seen():

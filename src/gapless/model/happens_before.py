@@ -144,29 +144,28 @@ def issue_order(program: Program) -> list[int]:
     order: list[int] = []
     sent = [0] * len(program.messages)
     waiting: list[deque[int]] = [deque() for _ in program.threads]
-    stopped: dict[int, int] = {}  # thread -> message
-
-    def go_on(thread: int) -> None:
-        rows = waiting[thread]
-        while rows:
-            row = rows[0]
-            if calls[row] == CallKind.RECEIVE and not sent[objects[row]]:
-                stopped[thread] = objects[row]
-                return
-            order.append(rows.popleft())
-            if calls[row] == CallKind.RECEIVE:
-                sent[objects[row]] -= 1
-            elif calls[row] == CallKind.SEND:
-                sent[objects[row]] += 1
-                for other in [t for t, message in stopped.items() if message == objects[row]]:
-                    if sent[objects[row]]:
-                        del stopped[other]
-                        go_on(other)
-
+    stopped: dict[int, int] = {}  # thread -> the message it waits for
     for row, thread in enumerate(threads):
         waiting[thread].append(row)
-        if thread not in stopped:
-            go_on(thread)
+        going = deque([] if thread in stopped else [thread])
+        while going:
+            rows = waiting[going[0]]
+            if not rows:
+                going.popleft()
+                continue
+            call, message = calls[rows[0]], objects[rows[0]]
+            if call == CallKind.RECEIVE and not sent[message]:
+                stopped[going.popleft()] = message
+                continue
+            order.append(rows.popleft())
+            if call == CallKind.RECEIVE:
+                sent[message] -= 1
+            elif call == CallKind.SEND:
+                sent[message] += 1
+                woken = [other for other, awaited in stopped.items() if awaited == message]
+                for other in woken:
+                    del stopped[other]
+                going += woken
     return order
 
 
