@@ -88,7 +88,8 @@ def test_the_tape_reads_as_one_would_write_it():
     assert (
         loop.tape()
         == """\
-# 8 chunks over 4 streams: 1ms to the device, 500us kernel, 1ms back, each kernel on the default stream, non-blocking streams
+# 8 chunks over 4 streams: 1ms to the device, 500us kernel, 1ms back, each kernel on the default
+# stream, non-blocking streams.
 # serial N(h+k+d) = 20ms, pipelined h+k+d+(N-1)max = 9.5ms
 # this loop: h+k+d+(N-1)max = 9.5ms
 machine h200

@@ -7,6 +7,7 @@ dealt round robin. Everything here stands for the lesson's first page: serial is
 from __future__ import annotations
 
 from dataclasses import dataclass
+from textwrap import wrap
 
 from . import bounds
 from .errors import GaplessError
@@ -72,7 +73,7 @@ class ChunkLoop:
         serial, pipelined, this = self.forms()
         return "\n".join(
             [
-                f"# {self.title()}",
+                *(f"# {line}" for line in wrap(f"{self.title()}.", 100)),
                 f"# serial {serial.reads} = {_time(serial)}, pipelined {pipelined.reads} = {_time(pipelined)}",
                 *([f"# this loop: {this.reads} = {_time(this)}"] if this.value is not None else []),
                 *self._declarations(),
