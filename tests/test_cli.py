@@ -673,6 +673,7 @@ def test_tapes_are_played_and_checked_from_python(tapes):
     assert not checked.ok
     assert [race.buffer for race in checked.races] == ["M"]
     assert str(checked).startswith("mine  1 race\n")
+    assert isinstance(played.schedule, gapless.Schedule)
     program = gapless.Program()
     program.stream("s").kernel("1ms")
     assert gapless.simulate(program, machine=gapless.Machine.named("h200")).schedule.makespan > 10**9

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gapless.model.errors import GaplessError
     from gapless.model.machine import Machine
     from gapless.model.program import Program
+    from gapless.model.schedule import Schedule
     from gapless.model.simulation import Check, Simulation
     from gapless.model.tape import Tape
     from gapless.model.tape import read as read_tape
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Check", "GaplessError", "Machine", "Pipeline", "Program", "Report", "Simulation", "Tape", "Timeline",
-    "__version__", "check", "cuda_kernel", "explain", "load", "read_tape", "simulate",
+    "Check", "GaplessError", "Machine", "Pipeline", "Program", "Report", "Schedule", "Simulation", "Tape",
+    "Timeline", "__version__", "check", "cuda_kernel", "explain", "load", "read_tape", "simulate",
 ]  # fmt: skip
 
 # Where each name lives that is not written below: its module, and what it is called there.
@@ -38,6 +39,7 @@ _HOMES = {
     "Pipeline": "gapless.runtime.pipeline.Pipeline",
     "Program": "gapless.model.program.Program",
     "Report": "gapless.diagnosis.report.Report",
+    "Schedule": "gapless.model.schedule.Schedule",
     "Simulation": "gapless.model.simulation.Simulation",
     "Tape": "gapless.model.tape.Tape",
     "Timeline": "gapless.timeline.timeline.Timeline",
@@ -123,7 +125,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'gapless' has no attribute {name!r}")
     if name == "Report":
         _show_reports()
-    elif name in ("Check", "Simulation"):
+    elif name in ("Check", "Program", "Schedule", "Simulation"):
         _show_tapes()
     module, _, there = _HOMES[name].rpartition(".")
     value = getattr(import_module(module), there)
