@@ -85,11 +85,12 @@ def main() -> None:
         lines = sweep(options.size)
         print("\n".join(lines), flush=True)
         (options.out / "sweep.txt").write_text("\n".join(lines))
-    cases = bench_pipeline(size=options.size, runs=options.runs)
-    (options.out / "pipeline.json").write_text(json.dumps([case.to_dict() for case in cases], indent=1))
     (options.out / "machine.json").write_text(machine.to_json())
-    for case in cases:
+    cases = []
+    for case in bench_pipeline(size=options.size, runs=options.runs):
         print(case, flush=True)
+        cases.append(case.to_dict())
+        (options.out / "pipeline.json").write_text(json.dumps(cases, indent=1))
 
 
 if __name__ == "__main__":

@@ -51,6 +51,10 @@ class SleepyThreads(Threads):
 class Sleepy(Cuda):
     """A GPU with such a crew, and a caller that sleeps as well."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.name += ", sleepy"  # what it costs is nobody else's cost
+
     def crew(self, lanes: int) -> Threads:
         """Make a crew that sleeps."""
         return SleepyThreads(lanes, prepare=self.current)

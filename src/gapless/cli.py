@@ -232,7 +232,7 @@ def bench(
     what
         "machine": copies, staging and calls. "pipeline": gapless beside CuPy, PyTorch, JAX and loops by hand.
     json
-        Print the machine as a profile that --machine takes, or all runs of the comparison.
+        Print the machine as a profile that --machine takes, or each comparison as one JSON object a line.
     device
         The GPU: cuda, or cuda:1 for the second. By default the first.
     size
@@ -249,10 +249,9 @@ def bench(
         return DONE
     if runs < 1:
         raise GaplessError(f"--runs {runs} is no number of runs.")
-    cases = benches.bench_pipeline(device, size=parse_size(size), runs=runs)
-    _print(
-        _json_of({"version": 1, "cases": [case.to_dict() for case in cases]}) if json else "\n".join(map(str, cases))
-    )
+    for case in benches.bench_pipeline(device, size=parse_size(size), runs=runs):
+        _print(_json_of({"version": 1, **case.to_dict()}) if json else str(case))
+        sys.stdout.flush()
     return DONE
 
 

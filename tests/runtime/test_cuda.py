@@ -231,7 +231,7 @@ def test_an_illegal_address_comes_out(tmp_path: Any) -> None:
         "from gapless.runtime.pipeline import Pipeline\n"
         "k = cuda_kernel('__global__ void k(const float* x, float* y, size_t n) { *(int*)8 = 1; }', 'k')\n"
         "try:\n    Pipeline(k, chunk=1 << 18)(np.ones(1 << 20, np.float32))\n"
-        "except Exception as e:\n    print('CAUGHT', e, e.__notes__)\n"
+        "except Exception as e:\n    print('CAUGHT', e, getattr(e, '__notes__', ''))\n"
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)
     assert "CAUGHT" in done.stdout, done.stdout + done.stderr

@@ -32,9 +32,16 @@ def run_one(seed: int, *, staged: bool = True) -> tuple[Simulated, list[Any], li
             device.touch(y)  # the user reads it
             got.append(y if rng.random() < 0.5 else y.copy())
             del y
-    with Pipeline(lambda a: (2 * a + 1, a[:1]), device=device, slots=2, chunk=600, threads=2 * (seed % 2)) as pipe:
-        got += pipe(X)
-    return device, got, [2 * b + 1 for b in batches] + [2 * X + 1, X[::150]]
+    for source, target in ((False, False), (True, False), (False, True), (True, True)):  # pinned or not, each way
+        x = device.pinned(X.nbytes).view(np.float32) if source else X
+        x[:] = X
+        out = device.pinned(X.nbytes).view(np.float32) if target else np.empty_like(X)
+        with Pipeline(lambda a: (2 * a + 1, a[:1]), device=device, slots=2, chunk=600, threads=2 * (seed % 2)) as pipe:
+            y, ends = pipe(x)
+        with Pipeline(lambda a: 2 * a + 1, device=device, slots=2, chunk=600, threads=2 * (seed % 2)) as pipe:
+            got += [y, ends, pipe(x, out=out)]
+            device.touch(out)
+    return device, got, [2 * b + 1 for b in batches] + [2 * X + 1, X[::150], 2 * X + 1] * 4
 
 
 @pytest.mark.parametrize("staged", [True, False], ids=["pageable", "pinned"])

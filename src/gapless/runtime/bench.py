@@ -5,7 +5,7 @@ All contenders of a comparison run in the same process over the same data, in tu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from statistics import median
 from time import perf_counter
@@ -138,8 +138,10 @@ def bench(device: str | Device | None = None) -> MachineReport:
     return MachineReport(device=there.name, costs=costs, machine=machine)
 
 
-def bench_pipeline(device: str | Device | None = None, *, size: int = 2 * GIB, runs: int = 5) -> list[Case]:
-    """Run the pipeline beside CuPy, PyTorch, JAX and loops by hand. *size* is the bytes each way of the large array.
+def bench_pipeline(device: str | Device | None = None, *, size: int = 2 * GIB, runs: int = 5) -> Iterator[Case]:
+    """Run the pipeline beside CuPy, PyTorch, JAX and loops by hand, and give each comparison when it is done.
+
+    *size* is the bytes each way of the large array.
 
     Raises GaplessError where there is no GPU, or a contender's result is wrong.
     """
@@ -151,13 +153,12 @@ def bench_pipeline(device: str | Device | None = None, *, size: int = 2 * GIB, r
     pinned, pinned_out = (there.pinned(size).view(np.float32) for _ in range(2))
     pinned[:] = x
     limit = link_limit(there, pinned, pinned_out)
-    return [
-        pageable(there, x, right, limit, runs, fresh=False),
-        pageable(there, x, right, limit, runs, fresh=True),
-        straight(there, pinned, pinned_out, right, limit, runs),
-        *(chunk_loop(there, pinned, pinned_out, right, *loop, runs) for loop in LOOPS),
-        small_items(there, x, right, runs),
-    ]
+    yield pageable(there, x, right, limit, runs, fresh=False)
+    yield pageable(there, x, right, limit, runs, fresh=True)
+    yield straight(there, pinned, pinned_out, right, limit, runs)
+    for loop in LOOPS:
+        yield chunk_loop(there, pinned, pinned_out, right, *loop, runs)
+    yield small_items(there, x, right, runs)
 
 
 def link_limit(

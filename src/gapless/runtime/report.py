@@ -6,11 +6,12 @@ what it had to wait for: its own stage before it, and the engine's previous work
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gapless.model.kinds import CallKind, MemoryKind, OpKind, StreamKind
 from gapless.timeline.timeline import (
@@ -112,45 +113,60 @@ def report(
     )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Stage:
+    """One operation of every chunk: what it is, and columns over the chunks; *chunks* are those that have it."""
+
+    kind: OpKind
+    call: CallKind
+    src: MemoryKind
+    dst: MemoryKind
+    asked: NDArray[np.int64]
+    answered: NDArray[np.int64]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    bytes: NDArray[np.int64]
+    chunks: NDArray[np.int64]
+
+
 def timeline_of(log: Sequence[Passage], plan: Plan, *, device: str, engines: bool, origin: int) -> Timeline:
     """Turn a run's log into a Timeline whose time 0 is *origin*."""
-    columns = np.array([(p.issued, p.copied, p.computed, p.done) for p in log], np.int64).reshape(-1, 4) - origin
-    issued, copied, computed, done = columns.T
+    columns = np.array(
+        [(p.issued, p.launched, p.returned, p.given, p.copied, p.computed, p.done) for p in log], np.int64
+    ).reshape(-1, 7)
+    issued, launched, returned, given, copied, computed, done = (columns - origin).T
     slot = np.array([p.slot for p in log], np.int32)
-    before_h2d, before_kernel, before_d2h = (
-        _previous(end) if engines else _none(end) for end in (copied, computed, done)
-    )
     bytes_in, bytes_out = (np.array([getattr(p, name) for p in log], np.int64) for name in ("bytes_in", "bytes_out"))
-    # Columns of the operations: kind, name, call, memory of both sides, start, end, bytes, and which chunks have one.
-    every = np.ones(len(log), bool)
-    device_memory, pinned = MemoryKind.DEVICE, MemoryKind.PINNED
-    parts: tuple[tuple[Any, ...], ...] = (
-        (OpKind.H2D, 0, CallKind.COPY_ASYNC, pinned, device_memory, np.maximum(issued, before_h2d), copied, bytes_in,
-         bytes_in > 0),
-        (OpKind.KERNEL, 1, CallKind.LAUNCH, 0, 0, np.maximum(copied, before_kernel), computed, _none(done) - 1, every),
-        (OpKind.D2H, 2, CallKind.COPY_ASYNC, device_memory, pinned, np.maximum(computed, before_d2h), done, bytes_out,
-         bytes_out > 0),
+    before = _previous if engines else _none
+    stages = (
+        _Stage(OpKind.H2D, CallKind.COPY_ASYNC, MemoryKind.PINNED, MemoryKind.DEVICE, issued, launched,
+               np.maximum(issued, before(copied)), copied, bytes_in, np.flatnonzero(bytes_in > 0)),
+        _Stage(OpKind.KERNEL, CallKind.LAUNCH, MemoryKind.UNKNOWN, MemoryKind.UNKNOWN, launched, returned,
+               np.maximum.reduce((launched, copied, before(computed))), computed, _none(done) - 1, np.arange(len(log))),
+        _Stage(OpKind.D2H, CallKind.COPY_ASYNC, MemoryKind.DEVICE, MemoryKind.PINNED, returned, given,
+               np.maximum.reduce((returned, computed, before(done))), done, bytes_out, np.flatnonzero(bytes_out > 0)),
     )  # fmt: skip
-    rows: list[tuple[Any, Any]] = [(part, np.flatnonzero(part[8])) for part in parts]
-    number = np.concatenate([mine for _, mine in rows]) if log else np.empty(0, np.int64)
-    kind, name, call, src, dst = (
-        np.concatenate([np.full(len(mine), part[field]) for part, mine in rows]) for field in range(5)
-    )
-    start, end, size = (np.concatenate([part[field][mine] for part, mine in rows]) for field in (5, 6, 7))
-    order = np.lexsort((end, start))
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
-    asked = np.lexsort((kind != OpKind.H2D, kind == OpKind.D2H, number))  # the order in which they were issued
+
+    def joined(column: Callable[[_Stage], Any]) -> NDArray[np.int64]:
+        """Give a column of all operations, one stage after the other."""
+        parts = [np.broadcast_to(column(stage), len(log))[stage.chunks] for stage in stages]
+        return np.concatenate(parts).astype(np.int64)
+
+    start, end = joined(lambda stage: stage.start), joined(lambda stage: stage.end)
+    name, asked = joined(stages.index), joined(lambda stage: stage.asked)
+    streams = joined(lambda stage: slot)
+    by_start, by_call = np.lexsort((end, start)), np.argsort(asked, kind="stable")
     call_of = np.empty(len(asked), np.int64)
-    call_of[asked] = np.arange(len(asked))
+    call_of[by_call] = np.arange(len(asked))
     ops = Ops.build(
-        kind=kind[order], name=name[order], device=np.zeros(len(order)), stream=slot[number][order], start=start[order],
-        end=np.maximum(end, start)[order], bytes=size[order], src=src[order], dst=dst[order],
-        correlation=call_of[order] + 1, call=call_of[order],
+        kind=joined(lambda stage: stage.kind)[by_start], name=name[by_start], device=np.zeros(len(name)),
+        stream=streams[by_start], start=start[by_start], end=np.maximum(end, start)[by_start],
+        bytes=joined(lambda stage: stage.bytes)[by_start], src=joined(lambda stage: stage.src)[by_start],
+        dst=joined(lambda stage: stage.dst)[by_start], correlation=call_of[by_start] + 1, call=call_of[by_start],
     )  # fmt: skip
     calls = Calls.build(
-        kind=call[asked], name=name[asked] + 3, thread=np.zeros(len(asked)), start=issued[number][asked],
-        end=issued[number][asked], correlation=np.arange(len(asked)) + 1,
+        kind=joined(lambda stage: stage.call)[by_call], name=name[by_call] + len(stages), thread=np.zeros(len(name)),
+        start=asked[by_call], end=joined(lambda stage: stage.answered)[by_call], correlation=np.arange(len(name)) + 1,
     )  # fmt: skip
     return Timeline(
         ops=ops,
@@ -188,12 +204,12 @@ def _staging(log: Sequence[Passage], origin: int) -> Ranges:
     return Ranges.build(kind=[RangeKind.ANNOTATION] * len(found), name=name, thread=thread, start=start, end=end)
 
 
-def _previous(end: np.ndarray) -> np.ndarray:
+def _previous(end: NDArray[np.int64]) -> NDArray[np.int64]:
     """Give when the engine was free for each: the latest end so far of those before."""
     return np.concatenate(([np.iinfo(np.int64).min], np.maximum.accumulate(end)[:-1]))[: len(end)]
 
 
-def _none(end: np.ndarray) -> np.ndarray:
+def _none(end: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.zeros(len(end), np.int64)
 
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Protocol
@@ -65,7 +65,10 @@ class Passage:
     bytes_out: int
     begun: int  # the slot was free and staging could start
     staged: tuple[int, int] | None  # copied into pinned memory
-    issued: int  # its commands were given
+    issued: int  # the command to copy its input was given
+    launched: int  # the kernel's
+    returned: int  # the one to copy its results
+    given: int  # all of them
     copied: int  # its input was on the device
     computed: int
     done: int  # its results were in pinned memory
@@ -96,6 +99,9 @@ class Flight:
     ready: bool = False  # its input is where the device can copy it from
     is_issued: bool = False
     issued: int = 0
+    launched: int = 0
+    returned: int = 0
+    given: int = 0
     back: bool = False  # a lane has said that its results are back
     sends: list[tuple[Any, HostArray]] = field(default_factory=list[Any])  # what the device copies
     inputs: tuple[Any, ...] = ()
@@ -276,6 +282,7 @@ class _Run:
         self.flights: deque[Flight] = deque()  # in the ring, oldest first
         self.waiting: deque[Flight] = deque()  # those not issued yet
         self.stopped = False
+        self.last: dict[int, Flight] = {}  # what each slot was last used for
         self.next_slot = 0
         self.taken = 0  # number of the chunk to come
 
@@ -299,6 +306,11 @@ class _Run:
         finally:
             self.stopped = True
             self.drain()
+
+    def is_free(self, slot: Slot) -> bool:
+        """Tell whether the results of the slot's last chunk are out of its memory, where a lane copies them out."""
+        last = self.last.get(slot.index)
+        return self.crew is None or last is None or last.back or last.error is not None
 
     def has_room(self) -> bool:
         """Tell whether the next slot is free, or its lane has been asked to free it."""
@@ -366,8 +378,9 @@ class _Run:
 
     def issue(self) -> None:
         """Give the commands of all chunks whose turn it is and whose input is there."""
-        while self.waiting and self.waiting[0].ready:
+        while self.waiting and self.waiting[0].ready and self.is_free(self.waiting[0].slot):
             flight = self.waiting.popleft()
+            self.last[flight.slot.index] = flight
             flight.issued, flight.is_issued = self.device.now_ns(), True
             if flight.error is None:
                 self.give_commands(flight)
@@ -390,12 +403,13 @@ class _Run:
         def copy_out() -> None:
             self.copy_out(flight)
 
-        for kind, step, event, size in (
-            (OpKind.H2D, copy_in, slot.copied, flight.bytes_in),
-            (OpKind.KERNEL, compute, slot.computed, 0),
-            (OpKind.D2H, copy_out, slot.done, 0),
-        ):
-            stream.submit(kind, lambda step=step: self.guarded(flight, step), event, size)
+        def submit(kind: OpKind, step: Callable[[], None], event: Event, size: int = 0) -> int:
+            stream.submit(kind, lambda: self.guarded(flight, step), event, size)
+            return self.device.now_ns()
+
+        flight.launched = submit(OpKind.H2D, copy_in, slot.copied, flight.bytes_in)
+        flight.returned = submit(OpKind.KERNEL, compute, slot.computed)
+        flight.given = submit(OpKind.D2H, copy_out, slot.done)
 
     def guarded(self, flight: Flight, step: Any) -> None:
         """Run one step of a chunk; what goes wrong is kept for the chunk's turn. After that, or a stop, do nothing."""
@@ -472,7 +486,8 @@ class _Run:
             flight.error = copied.error
         if flight.is_issued:
             flight.back = True
-            flight.times = self.times_of(flight)
+            if flight.error is None:
+                flight.times = self.times_of(flight)
             flight.unstaged = (copied.start, copied.end) if flight.returns else None
         else:
             flight.ready = True
@@ -511,12 +526,26 @@ class _Run:
         flight.spare, flight.outputs, flight.inputs = None, (), ()
         flight.sends.clear()
         flight.chunk.held = None
-        self.log.append(Passage(
-            index=flight.chunk.index, slot=slot.index, rows=flight.chunk.rows, bytes_in=flight.bytes_in,
-            bytes_out=flight.bytes_out, begun=flight.begun, staged=flight.staged, issued=flight.issued,
-            copied=copied, computed=computed, done=done,
-            unstaged=flight.unstaged, retired=self.device.now_ns(),
-        ))  # fmt: skip
+        self.log.append(
+            Passage(
+                index=flight.chunk.index,
+                slot=slot.index,
+                rows=flight.chunk.rows,
+                bytes_in=flight.bytes_in,
+                bytes_out=flight.bytes_out,
+                begun=flight.begun,
+                staged=flight.staged,
+                issued=flight.issued,
+                launched=flight.launched,
+                returned=flight.returned,
+                given=flight.given,
+                copied=copied,
+                computed=computed,
+                done=done,
+                unstaged=flight.unstaged,
+                retired=self.device.now_ns(),
+            )
+        )
 
     def times_of(self, flight: Flight) -> tuple[int, int, int]:
         """Give when the slot's events were done; before the slot's next chunk records them anew."""
