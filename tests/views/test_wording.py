@@ -25,7 +25,7 @@ def test_a_figure_is_within_half_a_percent(value):
 
 @pytest.mark.parametrize(
     ("ms", "text"),
-    [(0, "0 ms"), (0.0005, "0.500 µs"), (0.9, "900 µs"), (0.9996, "1.00 ms"), (63.31, "63.3 ms"), (999.6, "1.00 s"),
+    [(0, "0 ms"), (0.0005, "500 ns"), (0.9, "900 µs"), (0.9996, "1.00 ms"), (63.31, "63.3 ms"), (999.6, "1.00 s"),
      (123456, "123 s")],
 )  # fmt: skip
 def test_duration(ms, text):

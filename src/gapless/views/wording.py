@@ -65,7 +65,9 @@ def duration(ms: float) -> str:
     size = abs(ms)
     if size >= 999.5:
         return f"{figure(ms / 1e3)} s"
-    return f"{figure(ms)} ms" if size >= 0.9995 or size == 0 else f"{figure(ms * 1e3)} µs"
+    if size >= 0.9995 or size == 0:
+        return f"{figure(ms)} ms"
+    return f"{figure(ms * 1e3)} µs" if size >= 0.9995e-3 else f"{figure(ms * 1e6)} ns"
 
 
 def size(count: float) -> str:
