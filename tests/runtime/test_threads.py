@@ -1,0 +1,75 @@
+"""The ring with real threads: a crew that stages, streams that run by themselves, every pairing of memory."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gapless.runtime import calibrate
+from gapless.runtime.pipeline import Pipeline
+
+_spec = importlib.util.spec_from_file_location("staged_host", Path(__file__).with_name("staged_host.py"))
+assert _spec is not None
+assert _spec.loader is not None
+_module = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_module)
+StagedHost: Any = _module.StagedHost
+
+X = np.random.default_rng(4).random(30_000, dtype=np.float32)
+Y = 2 * X + 1
+
+
+@pytest.fixture(autouse=True)
+def known_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give it costs: what this machine's threads do is not the question."""
+    costs = calibrate.Costs(
+        h2d_latency=2e3, h2d_rate=50.0, d2h_latency=2e3, d2h_rate=50.0, both=((1 << 20, 40.0, 40.0),), call=2e4,
+        direct=5e4, staged=2e5, host_copy=((1, 10.0), (4, 30.0)), register=float("inf"),
+    )  # fmt: skip
+    monkeypatch.setitem(calibrate._known, "staged host", costs)
+
+
+@pytest.mark.parametrize("threads", [0, 3])
+@pytest.mark.parametrize("slots", [1, 2, 5])
+def test_every_pairing_of_pinned_and_pageable(slots: int, threads: int) -> None:
+    device = StagedHost()
+    pinned, target = device.pinned(X.nbytes).view(np.float32), device.pinned(X.nbytes).view(np.float32)
+    pinned[:] = X
+    with Pipeline(lambda a: 2 * a + 1, device=device, slots=slots, threads=threads, chunk=2000) as pipe:
+        for _ in range(10):
+            for source, out in ((X, None), (pinned, target), (pinned, None), (X, target)):
+                target.fill(-1)
+                assert np.array_equal(pipe(source, out=out), Y)
+
+
+@pytest.mark.parametrize("threads", [0, 3])
+def test_streams_whose_results_are_kept_and_dropped(threads: int) -> None:
+    rng = np.random.default_rng(6)
+    device = StagedHost()
+    with Pipeline(lambda a: 2 * a + 1, device=device, slots=3, threads=threads) as pipe:
+        for _ in range(20):
+            sizes = rng.integers(1, 3000, 25)
+            kept: list[tuple[np.ndarray, int]] = []
+            for got, size in zip(pipe.stream(X[: int(size)] for size in sizes), sizes, strict=True):
+                kept = [*kept[-5:], (got, int(size))]
+                del got
+                assert all(np.array_equal(old, Y[:length]) for old, length in kept)
+
+
+def test_a_failing_kernel_among_many_lanes() -> None:
+    """An error that a stream's own thread finds, after the lane has been asked to copy the result out."""
+
+    def kernel(a: Any) -> Any:
+        if a[0] == X[5000]:
+            raise LookupError("on purpose")
+        return a
+
+    with Pipeline(kernel, device=StagedHost(), slots=4, threads=4, chunk=4000) as pipe:
+        for _ in range(30):
+            with pytest.raises(LookupError) as caught:
+                pipe(X)
+            assert "chunk 5 (rows 5000 to 6000)" in caught.value.__notes__[0]
