@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gapless.model.errors import GaplessError
-from gapless.timeline.sources import load
+from gapless.timeline.sources import chrome_file, feed, load, torch_profiler
 from gapless.timeline.sources.feed import pieces
 from gapless.timeline.sources.losses import Losses
 
@@ -370,6 +370,62 @@ class TestSize:
         timeline = kineto.read_bytes(data.replace(b"HERE", b"x" * 50_000_000))
         assert names(timeline) == ["one", "two"]
         assert len(timeline.name_of(int(timeline.ranges.stack[0]))) == 50_000_000
+
+    def test_an_event_that_is_longer_than_any(
+        self, kineto: SimpleNamespace, three: list[Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The limits are made small, and so are the pieces that the file comes in."""
+        monkeypatch.setattr(chrome_file, "_EVENT", 5000)
+        monkeypatch.setattr(feed, "PIECE", 1000)
+        long = kineto.host("cpu_op", "x" * 50_000, 1, 2)
+        for events in ([long, *three], [*three[:2], long, three[2]]):
+            timeline = kineto.read_bytes(kineto.text(events), 100)
+            assert names(timeline) == ["one", "two", "three"]
+            assert timeline.lost == ("Left out 1 event: longer than 128 MiB.",)
+        timeline = kineto.read_bytes(kineto.text([*three, long]), 100)
+        assert names(timeline) == ["one", "two", "three"]
+        assert timeline.lost[0] == "Left out 1 event: longer than 128 MiB."
+
+    def test_a_tail_that_is_longer_than_any_event(
+        self, kineto: SimpleNamespace, three: list[Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(chrome_file, "_EVENT", 5000)
+        monkeypatch.setattr(feed, "PIECE", 1000)
+        timeline = kineto.read(three, tail={"traceName": "x" * 500, "INFO": ["y" * 50_000]})
+        assert names(timeline) == ["one", "two", "three"]
+        assert (timeline.info["traceName"], timeline.lost) == ("x" * 500, ())
+
+    def test_more_events_than_memory_is_for(self, kineto: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(chrome_file, "_MOST", 1000)
+        monkeypatch.setattr(feed, "PIECE", 10_000)
+        events = [kineto.kernel("k", n, 0.5, n) for n in range(1, 5000)]
+        timeline = kineto.read_bytes(kineto.text(events), 2000)
+        assert 1000 < len(timeline.ops) < 1100
+        assert timeline.lost == ("Used the first 32 million events: the file has more.",)
+        assert timeline.info["schemaVersion"] == 1
+
+    def test_a_layout_that_takes_more_memory_than_there_is(
+        self, kineto: SimpleNamespace, three: list[Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(chrome_file, "_WHOLE", 1000)
+        with pytest.raises(GaplessError, match="is not laid out as torch"):
+            kineto.read(three, "one line")
+        assert len(kineto.read(three, "kineto").ops) == 3
+
+    def test_crumbs_of_json_make_no_mass_of_objects(self, kineto: SimpleNamespace) -> None:
+        for crumb in (b"1,", b"{},", b'"a",', b"[],"):
+            with pytest.raises(GaplessError, match="not one event of the trace can be read"):
+                kineto.read_bytes(b"[" + crumb * 500_000 + b"{}]")
+
+    def test_running_out_of_memory_is_said(
+        self, kineto: SimpleNamespace, three: list[Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full(*_: object) -> None:
+            raise MemoryError
+
+        monkeypatch.setattr(torch_profiler, "timeline", full)
+        with pytest.raises(GaplessError, match="not enough memory to read it"):
+            kineto.read(three)
 
     def test_a_number_of_many_digits(self, kineto: SimpleNamespace, layout: str, three: list[Any]) -> None:
         three[1]["args"]["correlation"] = kineto.literal("9" * 10_000)

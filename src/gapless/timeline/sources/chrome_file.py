@@ -24,8 +24,9 @@ from gapless.timeline.sources.mending import MALFORMED, mended, place
 BLOCK = 512 << 10  # bytes decoded in one go: what a core's cache holds
 _BATCH = 2048  # events decoded in one go where they are at hand one by one
 _BESIDE = 64 << 20  # bytes kept of what stands before and behind the list of events
-_EVENT = 256 << 20  # bytes of the longest event
-_WHOLE = 1 << 30  # bytes of the longest file that is not laid out as Kineto does
+_EVENT = 128 << 20  # bytes of the longest event
+_WHOLE = 512 << 20  # bytes of the longest file that is not laid out as Kineto does
+_MOST = 32_000_000  # events kept, some 200 bytes each
 _HOPELESS = 10_000  # damaged events without one good among them, after which no more are tried
 _LONG = 1 << 20  # bytes of an event that is not worth many tries
 _TRIES = 20  # places that are tried as the end of the list, or of a damaged event
@@ -40,6 +41,8 @@ _END = re.compile(rb"\}\s*,?\s*\](?=\s*[,}]|\s*\Z)")
 _NO_OBJECT = "Left out {events}: no valid JSON object."
 _NO_PHASE = "Left out {events}: no phase (ph) that Chrome traces have."
 _MENDED = "Mended {events} with text or numbers that JSON does not allow."
+_TOO_LONG = "Left out {events}: longer than 128 MiB."
+_TOO_MANY = "Used the first 32 million events: the file has more."
 _CUT = "The file is cut short inside the list of events: used what comes before the cut."
 _FACTS = "Left out the facts about the run beside the events: not valid JSON."
 
@@ -54,6 +57,7 @@ class Events:
         self._losses = losses
         self._block = block
         self._border = b""  # what stands between two events in Kineto's layout
+        self._count = 0  # events given
         self._tail: bytearray | None = None  # what stands behind the list of events, once its end is found
 
     def __iter__(self) -> Iterator[list[Event]]:
@@ -61,13 +65,12 @@ class Events:
 
         Raises ``GaplessError`` where there is no list of events, or not one readable event in a damaged one.
         """
-        count = 0
         for batch in self._batches():
-            count += len(batch)
+            self._count += len(batch)
             yield batch
-            if not count and self._losses.count > _HOPELESS:
+            if not self._count and self._losses.count > _HOPELESS:
                 break
-        if not count and self._losses.count:
+        if not self._count and self._losses.count:
             raise GaplessError(f"{self._source}: not one event of the trace can be read. {self._losses.sentences()[0]}")
 
     def _batches(self) -> Iterator[list[Event]]:
@@ -100,8 +103,14 @@ class Events:
                     self._keep(b"," + buffer[done:])
                     return
             del buffer[:done]
+            if self._count > _MOST:
+                self._losses.add(_TOO_MANY)
+                return
             if len(buffer) > _EVENT:
-                del buffer[: -len(self._border)]
+                yield self._overlong(buffer)
+                if self._tail is not None:
+                    self._keep(b"")
+                    return
             searched = max(0, len(buffer) - len(self._border))
             if not (piece := next(self._pieces, b"")):
                 break
@@ -112,6 +121,21 @@ class Events:
             self._keep(b"," + last)
         else:
             yield from self._scattered(last)
+
+    def _overlong(self, buffer: bytearray) -> list[Event]:
+        """Decode what comes before an event that is too long, and leave that out; it may be the tail and no event."""
+        *before, last = self._split(bytes(buffer))
+        found = self._apart(before)
+        if event := self._end_of_list(last):
+            return found + self._mended(event)
+        self._losses.add(_TOO_LONG)
+        end = -1
+        while end < 0 and (piece := next(self._pieces, b"")):
+            del buffer[: -len(self._border)]
+            buffer += piece
+            end = buffer.find(self._border)
+        del buffer[: end + len(self._border) - 1 if end >= 0 else len(buffer)]
+        return found
 
     def _keep(self, start: bytes | bytearray) -> None:
         """Add to the tail, within reason, this and the rest of the file."""
@@ -137,13 +161,13 @@ class Events:
 
     def _whole(self, buffer: bytearray) -> Iterator[list[Event]]:
         """Decode a file of any other layout."""
-        for piece in self._pieces:
+        while len(buffer) <= _WHOLE and (piece := next(self._pieces, b"")):
             buffer += piece
-            if len(buffer) > _WHOLE:
-                raise GaplessError(
-                    f"{self._source}: more than 1 GiB of JSON that is not laid out as torch.profiler writes it. "
-                    "Give the file as the profiler wrote it."
-                )
+        if len(buffer) > _WHOLE:
+            raise GaplessError(
+                f"{self._source}: more than 512 MiB of JSON that is not laid out as torch.profiler writes it. "
+                "Give the file as the profiler wrote it."
+            )
         text = bytes(buffer)
         buffer.clear()
         try:
@@ -163,7 +187,13 @@ class Events:
                 yield self._apart([bytes(event) for event in batch])
 
     def _document(self, text: bytes) -> list[msgspec.Raw]:
-        """Take a valid JSON document apart: the facts, and the events each for itself."""
+        """Take a valid JSON document apart: the facts, and the events each for itself.
+
+        Text that is all commas or braces is no trace, but would make so many objects that memory runs out: it is taken
+        as damaged.
+        """
+        if max(10 * text.count(b","), 24 * text.count(b"{")) > len(text) > _LONG:
+            raise msgspec.DecodeError("crumbs of JSON")
         if text.lstrip()[:1] != b"{":
             return msgspec.json.decode(text, type=list[msgspec.Raw])
         members = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
@@ -271,7 +301,9 @@ class Events:
             return
         start, tail = head + b"]", bytes(self._tail or b"").rstrip(b"\0 \t\r\n")
         whole = start + (tail or b"}")
-        facts = _object(whole) or _object(mended(whole))
+        facts = _object(whole)
+        if facts is None and len(whole) < _BESIDE:
+            facts = _object(mended(whole))
         if facts is None:
             self._losses.add(_FACTS)
             facts = _object(start + b"}") or {}

@@ -199,6 +199,7 @@ def _ops(rows: KinetoRows, places: Places, strings: Sequence[str], losses: Losse
         if "occupancy" in own:
             own["occupancy"] = np.clip(own["occupancy"] / 100, 0, 1)
         tables.append(Ops.build(stream=places.rows(table["device"], table["stream"]), **own, **kinds))
+        table.clear()  # the columns are large and have their copy now
     ops = {name: np.concatenate([table.column(name) for table in tables]) for name in Ops.__slots__}
     _fill_from_hip(ops, rows.hip)
     return in_order(ops)

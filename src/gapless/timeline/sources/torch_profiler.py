@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from gapless.model.errors import GaplessError
 from gapless.timeline.sources import kineto_args as args
 from gapless.timeline.sources.chrome import Category, Complete, Event, Metadata
 from gapless.timeline.sources.chrome_file import BLOCK, Events
@@ -73,6 +74,8 @@ def read(path: Path, progress: Progress | None = None, *, block: int = BLOCK) ->
         for batch in events:
             reader.add(batch)
         return timeline(reader.rows(losses), str(path), events.facts, losses)
+    except MemoryError:
+        raise GaplessError(f"{path}: not enough memory to read it.") from None
     finally:
         if collecting:
             gc.enable()
