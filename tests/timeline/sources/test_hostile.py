@@ -415,7 +415,9 @@ class TestSize:
     def test_crumbs_of_json_make_no_mass_of_objects(self, kineto: SimpleNamespace) -> None:
         for crumb in (b"1,", b"{},", b'"a",', b"[],"):
             with pytest.raises(GaplessError, match="not one event of the trace can be read"):
-                kineto.read_bytes(b"[" + crumb * 500_000 + b"{}]")
+                kineto.read_bytes(b"[" + crumb * 600_000 + b"{}]")
+            with pytest.raises(GaplessError, match="JSON, but no trace: it has no traceEvents"):
+                kineto.read_bytes(b'{"a": [' + crumb * 600_000 + b"{}]}")
 
     def test_running_out_of_memory_is_said(
         self, kineto: SimpleNamespace, three: list[Any], monkeypatch: pytest.MonkeyPatch

@@ -38,6 +38,7 @@ _BORDER = re.compile(rb"\}\s*,\s*(?=\{)")
 _BETWEEN = re.compile(rb"[\s,]*")
 _END = re.compile(rb"\}\s*,?\s*\](?=\s*[,}]|\s*\Z)")
 
+_EXPECTED = "Expected what torch.profiler's export_chrome_trace wrote."
 _NO_OBJECT = "Left out {events}: no valid JSON object."
 _NO_PHASE = "Left out {events}: no phase (ph) that Chrome traces have."
 _MENDED = "Mended {events} with text or numbers that JSON does not allow."
@@ -174,8 +175,8 @@ class Events:
             events = self._document(text)
         except MALFORMED as problem:
             if not (opened := _opened(text)):
-                reason = f"not valid JSON: {place(text, problem)}. Expected a trace of torch.profiler."
-                raise GaplessError(f"{self._source}: {reason}") from None
+                reason = "JSON, but no trace: it has no traceEvents" if _is_crumbs(text) else place(text, problem)
+                raise GaplessError(f"{self._source}: {reason}. {_EXPECTED}") from None
             yield from self._scattered(text[opened:])
             self._read_facts(text[:opened])
             return
@@ -187,24 +188,17 @@ class Events:
                 yield self._apart([bytes(event) for event in batch])
 
     def _document(self, text: bytes) -> list[msgspec.Raw]:
-        """Take a valid JSON document apart: the facts, and the events each for itself.
-
-        Text that is all commas or braces is no trace, but would make so many objects that memory runs out: it is taken
-        as damaged.
-        """
-        if max(10 * text.count(b","), 24 * text.count(b"{")) > len(text) > _LONG:
-            raise msgspec.DecodeError("crumbs of JSON")
+        """Take a valid JSON document apart: the facts, and the events each for itself."""
+        if _is_crumbs(text):
+            raise msgspec.DecodeError
         if text.lstrip()[:1] != b"{":
             return msgspec.json.decode(text, type=list[msgspec.Raw])
         members = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
         if (events := members.pop("traceEvents", None)) is None:
             others = f" but {', '.join(list(members)[:5])}" if members else ""
-            raise GaplessError(
-                f"{self._source}: JSON, but no trace: it has no traceEvents{others}. "
-                "Expected what torch.profiler's export_chrome_trace wrote."
-            )
+            raise GaplessError(f"{self._source}: JSON, but no trace: it has no traceEvents{others}. {_EXPECTED}")
         if memoryview(events)[:1] != b"[":
-            raise GaplessError(f"{self._source}: JSON, but no trace: its traceEvents are no list.")
+            raise GaplessError(f"{self._source}: JSON, but no trace: its traceEvents are no list. {_EXPECTED}")
         self.facts = {name: msgspec.json.decode(value) for name, value in members.items()}
         return msgspec.json.decode(events, type=list[msgspec.Raw])
 
@@ -308,6 +302,11 @@ class Events:
             self._losses.add(_FACTS)
             facts = _object(start + b"}") or {}
         self.facts = {name: value for name, value in facts.items() if name != "traceEvents"}
+
+
+def _is_crumbs(text: bytes) -> bool:
+    """Tell whether a text is all commas or braces: no trace, but it would make more objects than memory holds."""
+    return max(10 * text.count(b","), 24 * text.count(b"{")) > len(text) > _LONG
 
 
 def _opened(text: bytes | bytearray) -> int:

@@ -63,11 +63,11 @@ def _mend_escape(escape: re.Match[str]) -> str:
 def place(text: bytes, problem: Exception) -> str:
     """Say why a text is no JSON, and in which line and column."""
     if isinstance(problem, RecursionError):
-        return "it is nested too deeply"
+        return "nested too deeply"
     if "truncated" in str(problem):
-        return f"it ends too early, after {len(text):,} bytes"
+        return f"not valid JSON: it ends too early, after {len(text):,} bytes"
     if not (found := _POSITION.fullmatch(str(problem))):
-        return str(problem)
+        return f"not valid JSON: {problem}"
     before = text[: int(found[2])]
     line, column = before.count(b"\n") + 1, len(before) - before.rfind(b"\n")
-    return f"{found[1]} in line {line:,}, column {column:,}"
+    return f"not valid JSON: {found[1]} in line {line:,}, column {column:,}"
