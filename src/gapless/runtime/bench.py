@@ -26,6 +26,7 @@ from .tune import Plan
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 CURVE = (4, 4 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB)
+LARGEST = 64 * MIB
 DUPLEX = (64 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB)
 
 AXPB = cuda_kernel(
@@ -113,8 +114,8 @@ def bench(device: str | Device | None = None) -> MachineReport:
     there = open_device(device)
     if not there.stages:
         raise GaplessError("There is no GPU to measure: gapless bench measures the link between host and GPU.")
-    costs = measure(there)
-    tools = Bench(there, 64 * MIB)
+    costs = measure(there, largest=LARGEST)
+    tools = Bench(there, LARGEST)
     curves: dict[str, Any] = {
         "h2d_curve": [[size, tools.copy(OpKind.H2D, size, count=9)] for size in CURVE],
         "d2h_curve": [[size, tools.copy(OpKind.D2H, size, count=9)] for size in CURVE],

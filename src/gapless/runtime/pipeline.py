@@ -18,7 +18,7 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from itertools import chain
 from time import monotonic, perf_counter_ns
@@ -152,10 +152,11 @@ class Pipeline:
                     self._all_straight(arrays),
                     not self._device.stages if targets is None else self._all_straight(targets),
                 )
-                for flight in self._flow(run, cut(arrays, spans), sink):
-                    sink.take(flight)
-                    if journal is not None:
-                        journal.add(flight.chunk.first, flight.chunk.first + flight.chunk.rows)
+                with closing(self._flow(run, cut(arrays, spans), sink)) as flow:
+                    for flight in flow:
+                        sink.take(flight)
+                        if journal is not None:
+                            journal.add(flight.chunk.first, flight.chunk.first + flight.chunk.rows)
         finally:
             if journal is not None:
                 journal.flush()
