@@ -97,7 +97,7 @@ class Pool:
         self._free = queues
         self._pending: dict[StreamState, deque[int]] = {}  # kernels issued and not dispatched
         self._holders: set[StreamState] = set()
-        self._stalled: set[StreamState] = set()  # streams whose next operation is an event wait that is not met
+        self._stalled: set[StreamState] = set()  # streams whose next operation waits for another stream
         self._held: set[int] = set()  # kernels whose stream lets them go but holds no queue
 
     def admit(self, sim: Simulator, stream: StreamState, op: int) -> None:
@@ -123,12 +123,12 @@ class Pool:
             self._give_back(sim, stream, op)
 
     def stall(self, sim: Simulator, stream: StreamState, op: int) -> None:
-        """The stream's next operation is an event wait that is not met: it gives its queue back."""
+        """The stream's next operation waits for another stream: it gives its queue back."""
         self._stalled.add(stream)
         self._give_back(sim, stream, op)
 
     def go_on(self, sim: Simulator, stream: StreamState, op: int) -> None:
-        """The event wait is met."""
+        """What the next operation waited for is done."""
         if stream in self._stalled:
             self._stalled.discard(stream)
             self._hand_out(sim, op)

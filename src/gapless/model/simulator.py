@@ -43,6 +43,16 @@ from .queues import Channel
 
 DONE = -1  # in `left`: the operation is complete
 
+# Plain numbers of the enums that are compared for every operation: reaching an enum's member takes longer than that.
+_NONE, _HOST, _STREAM, _FENCE, _EVENT, _FIRST_USE, _QUEUE = (
+    int(bound)
+    for bound in (Bound.NONE, Bound.HOST, Bound.STREAM, Bound.FENCE, Bound.EVENT, Bound.FIRST_USE, Bound.QUEUE)
+)
+_OP_KERNEL, _OP_H2D, _OP_RECORD, _OP_WAIT, _OP_P2P, _OP_GRAPH = (
+    int(kind) for kind in (OpKind.KERNEL, OpKind.H2D, OpKind.RECORD, OpKind.WAIT, OpKind.P2P, OpKind.GRAPH)
+)
+_COPY_SYNC = int(CallKind.COPY_SYNC)
+
 
 class Simulator:
     """One run of a program on a machine. ``run`` fills the columns that a ``Schedule`` is made of."""
@@ -60,18 +70,28 @@ class Simulator:
         self.saw: dict[int, int] = {}  # by row: the record a wait was about, the send a receive got
         self.channel: dict[int, Channel] = {}  # of operations that are in one
         self.issues = 0
-        self.completed: deque[int] = deque()
-        self.completing = False
+        self.completed: deque[int] = deque()  # operations that take no time and are over
         self.triggered: set[int] = set()  # kernels whose dependent may start (R6.14)
         self.done_at: dict[int, int] = {}  # when kernels with a trigger will end (R6.14)
 
         self.hops, self.latency = hop_table(machine), latencies(machine)
         self.timed = self.hops is not None or any(self.latency)
         self.inlines = bool(machine.inline_idle or machine.inline_pending)
+        self.queued = any(queues is not None for device in self.devices for queues in device.queues)
         self.pooled = any(device.pool is not None for device in self.devices)
+        self.starts_more = self._rows_that_start_more()
         self._by_row()
         self._by_operation()
         self.hosts = Hosts(self)
+        self.on_ready, self.entry_of = self.hosts.on_ready, self.hosts.entry_of
+
+    def _rows_that_start_more(self) -> set[int]:
+        """Give the rows of which `started` has more to note."""
+        rows, plan = self.program.rows, self.plan
+        more = set(plan.pieces) | set(plan.lag)
+        if plan.triggers:
+            more |= set(np.flatnonzero(np.isin(rows.grid, list(plan.triggers))).tolist())
+        return more
 
     def _by_row(self) -> None:
         """Make the columns that are read off the program."""
@@ -82,7 +102,7 @@ class Simulator:
         self.second: list[int] = rows.second.tolist() if np.any(rows.second >= 0) else []
         self.device_of_row: list[int] = rows.device.tolist()
         self._flags = rows.flags.tolist() if np.any(rows.flags) else None
-        pinned = (rows.op == OpKind.H2D) & (rows.src != MemoryKind.PAGEABLE)
+        pinned = (rows.op == _OP_H2D) & (rows.src != MemoryKind.PAGEABLE)
         self._pinned_sizes: list[int] = np.where(pinned, rows.bytes, -1).tolist() if self.inlines else []
 
     def _by_operation(self) -> None:
@@ -94,7 +114,7 @@ class Simulator:
         self.place, self.work, self.slowed = self.plan.place, self.plan.work, self.plan.slowed
         self.left = [0] * n  # predecessors that are not complete; DONE
         self.follower = [-1] * n  # the next operation of its stream
-        self.edges: dict[int, list[tuple[int, Bound]]] = {}  # what else waits for it: operations, -1 - thread
+        self.edges: dict[int, list[tuple[int, int]]] = {}  # what else waits for it: operations, -1 - thread
         self.ready = [0] * n  # from when on nothing but its engine holds it
         self.rank = array("q", bytes(8 * n))  # issue order
         self.start = array("q", [-1]) * n
@@ -109,12 +129,12 @@ class Simulator:
 
     def run(self) -> None:
         """Run to the end. Raises ``DeadlockError`` if host threads wait for each other for ever."""
-        events, hosts = self.events, self.hosts
+        events, hosts, to_serve = self.events, self.hosts, self.to_serve
         streams, stream_of, place = self.streams, self.stream_of, self.place
         while True:
             hosts.go_on()
-            while self.to_serve:
-                engine = self.to_serve.pop()
+            while to_serve:
+                engine = to_serve.pop()
                 engine.waits_to_serve = False
                 engine.serve(self)
             if self.retime:
@@ -126,12 +146,14 @@ class Simulator:
                 _, kind, what, number = heappop(events)
                 if kind == COPY_END:
                     if streams[stream_of[what]].device.copies[place[what]].ended(self, what, number):
-                        self.complete(what)
+                        self._complete(what)
                 elif kind == ROUND_END:
                     if streams[stream_of[what]].device.sms.round_ended(self, what, number):
-                        self.complete(what)
+                        self._complete(what)
                 else:
                     self._happens(kind, what, number)
+                if self.completed:
+                    self._settle()
         if stuck := hosts.stuck():
             raise DeadlockError([self.program.describe(row) for row in stuck], stuck)
 
@@ -141,12 +163,12 @@ class Simulator:
         elif kind == READY:
             self.enter(what)
         elif kind == TURNED:
-            self.streams[self.stream_of[what]].device.copies[Place(self.place[what])].turned(self)
+            self.streams[self.stream_of[what]].device.copies[self.place[what]].turned(self)
         elif kind == OP_END:
             engine = self.stream(what).device.engines[self.place[what]]
             if isinstance(engine, Workers):
                 engine.ended(self, what)
-            self.complete(what)
+            self._complete(what)
         elif kind == ROOM:
             self.stream(what).device.sms.room(self, what, number)
         elif kind == SLOT:
@@ -158,13 +180,14 @@ class Simulator:
 
     def _settle_rates(self) -> None:
         """R3.11: while both directions run, both run slower."""
-        slowed = self.slowed
-        if slowed is not None:
-            for index in sorted(self.retime):
-                down, up = self.devices[index].copies[Place.H2D], self.devices[index].copies[Place.D2H]
-                both = down.slows_others(slowed) and up.slows_others(slowed)
-                down.set_rate(self, slowed, both=both)
-                up.set_rate(self, slowed, both=both)
+        for index in sorted(self.retime):
+            device = self.devices[index]
+            down, up = device.copies[Place.H2D], device.copies[Place.D2H]
+            both = down.slowing > 0 and up.slowing > 0
+            if both != device.both_ways and self.slowed is not None:
+                device.both_ways = both
+                down.set_rate(self, self.slowed, both=both)
+                up.set_rate(self, self.slowed, both=both)
         self.retime.clear()
 
     # ------------------------------------------------------------------------------------------------- looking up
@@ -197,7 +220,7 @@ class Simulator:
         device, left, kind = stream.device, self.left, self.op_kind[op]
         self.rank[op] = self.issues
         self.issues += 1
-        self.bound[op], self.bound_by[op] = Bound.HOST, op
+        self.bound[op], self.bound_by[op] = _HOST, op
         if self.inlines:
             self.place_now(op, stream)
         if self.timed:
@@ -207,20 +230,20 @@ class Simulator:
         if last >= 0:  # R1.3
             if left[last] == DONE:
                 if self.timed:
-                    self._follow(op, last, Bound.STREAM)
+                    self._follow(op, last, _STREAM)
             elif not self._may_overlap(op, last):
                 waits = 1
                 if self.follower[last] < 0:
                     self.follower[last] = op
                 else:
-                    self.edges.setdefault(last, []).append((op, Bound.STREAM))
+                    self.edges.setdefault(last, []).append((op, _STREAM))
         if stream.fenced:
             if device.fence >= 0 and device.fence != last:  # R2.1
-                waits += self.wait_behind(op, device.fence, Bound.FENCE)
+                waits += self.wait_behind(op, device.fence, _FENCE)
         elif stream.legacy:
             waits += self._issue_on_legacy(op, device)
         if device.barrier >= 0:
-            waits += self.wait_behind(op, device.barrier, Bound.FIRST_USE)
+            waits += self.wait_behind(op, device.barrier, _FIRST_USE)
         if kind in _SPECIAL or self.plan.first:
             waits += self._special(op, kind, stream)
         stream.last = op
@@ -230,10 +253,12 @@ class Simulator:
             queues.admit(self, stream, op)
         if not waits:
             self._arrive(op)
-        elif device.pool is not None and kind == OpKind.WAIT and (last < 0 or left[last] == DONE):
+            if self.completed:
+                self._settle()
+        elif device.pool is not None and (last < 0 or left[last] == DONE):
             device.pool.stall(self, stream, op)
 
-    def wait_behind(self, op: int, before: int, bound: Bound) -> int:
+    def wait_behind(self, op: int, before: int, bound: int) -> int:
         """Let an operation wait for another one, which may be complete already; give 1 if it is not."""
         if self.left[before] == DONE:
             if self.timed:
@@ -245,33 +270,33 @@ class Simulator:
     def _special(self, op: int, kind: int, stream: StreamState) -> int:
         """What some operations do when they are issued; give how many more operations they wait for."""
         waits = 0
-        if kind == OpKind.RECORD:
+        if kind == _OP_RECORD:
             self.recorded[self.object[op]] = op  # R5.1, R5.4
-        elif kind == OpKind.WAIT:
+        elif kind == _OP_WAIT:
             record = self.saw[op] = self.recorded[self.object[op]]
-            waits = self.wait_behind(op, record, Bound.EVENT) if record >= 0 else 0  # R5.2, R5.3
-        elif kind == OpKind.P2P and self.call[op] == CallKind.COPY_SYNC:
+            waits = self.wait_behind(op, record, _EVENT) if record >= 0 else 0  # R5.2, R5.3
+        elif kind == _OP_P2P and self.call[op] == _COPY_SYNC:
             waits = self._issue_on_both(op, stream)
-        elif kind == OpKind.GRAPH:
+        elif kind == _OP_GRAPH:
             waits = self.hosts.captures.launched(op)
         if op in self.plan.first:  # R4.1: this kernel and all that is issued later wait for what is pending now
             barrier = self.put_barrier(stream.device)
-            waits += self.wait_behind(op, barrier, Bound.FIRST_USE) if barrier >= 0 else 0
+            waits += self.wait_behind(op, barrier, _FIRST_USE) if barrier >= 0 else 0
         return waits
 
     def _issue_on_legacy(self, op: int, device: DeviceState) -> int:
         """R2.1: wait for all blocking streams, and let them wait in turn; R2.3: empty actions do neither."""
         knob, kind = self.machine.legacy_noop_barrier, self.op_kind[op]
         if knob != "yes":
-            nothing = kind == OpKind.WAIT and self.recorded[self.object[op]] < 0
-            nothing |= kind == OpKind.GRAPH and self.hosts.captures.is_empty(op)
+            nothing = kind == _OP_WAIT and self.recorded[self.object[op]] < 0
+            nothing |= kind == _OP_GRAPH and self.hosts.captures.is_empty(op)
             if op in self.plan.empty or is_empty_action(kind, empty=nothing):
                 return 0
         waits = 0
         for other in device.feeders:
             if other.last >= 0:
-                waits += self.wait_behind(op, other.last, Bound.FENCE)
-        if not (knob == "no" and kind == OpKind.RECORD):  # R2.8: such a record covers them, but does not hold them
+                waits += self.wait_behind(op, other.last, _FENCE)
+        if not (knob == "no" and kind == _OP_RECORD):  # R2.8: such a record covers them, but does not hold them
             device.fence = op
         return waits
 
@@ -284,7 +309,7 @@ class Simulator:
             others = others + here.all_streams()
             here.barrier = there.barrier = op
         waits = sum(
-            self.wait_behind(op, other.last, Bound.FENCE) for other in others if other.last >= 0 and other is not stream
+            self.wait_behind(op, other.last, _FENCE) for other in others if other.last >= 0 and other is not stream
         )
         there.fence = there.legacy.last = op
         return waits
@@ -297,7 +322,7 @@ class Simulator:
         barrier = self.new_op(-1, -1, Place.NOWHERE, 0, device.streams[0].row)
         self.left[barrier] = len(pending)
         for op in pending:
-            self.edges.setdefault(op, []).append((barrier, Bound.FIRST_USE))
+            self.edges.setdefault(op, []).append((barrier, _FIRST_USE))
         device.barrier = barrier
         return barrier
 
@@ -317,7 +342,7 @@ class Simulator:
         self.rank.append(self.rank[launch] if launch >= 0 else self.issues)
         self.start.append(-1)
         self.end.append(-1)
-        self.bound.append(Bound.NONE)
+        self.bound.append(_NONE)
         self.bound_by.append(-1)
         if self.stands_for is not None:
             self.stands_for.append(-1)
@@ -337,7 +362,7 @@ class Simulator:
 
     # ------------------------------------------------------------------------------------ operations start and end
 
-    def _follow(self, op: int, before: int, bound: Bound) -> None:
+    def _follow(self, op: int, before: int, bound: int) -> None:
         """Keep the hop from a predecessor that is complete already: there is no start before it (machine.hops)."""
         candidate = self.end[before] + self._hop(before, op)
         if candidate > self.ready[op]:
@@ -372,11 +397,11 @@ class Simulator:
     def enter(self, op: int) -> None:
         """An operation is at the head of its stream: it runs, or waits for its channel and its engine."""
         place = self.place[op]
-        if self.hosts.on_ready:
+        if self.on_ready:
             self.hosts.is_ready(op)
         if place == Place.NOWHERE and not self.work[op]:
             self.start[op] = self.now
-            self.complete(op)
+            self.completed.append(op)
             return
         device = self.streams[self.stream_of[op]].device
         queues = device.queues[place]
@@ -386,27 +411,33 @@ class Simulator:
     def let_go(self, op: int, by: int) -> None:
         """An operation that was held by its queue may go now (R6.5)."""
         self.ready[op] = self.now
-        self.bound[op], self.bound_by[op] = Bound.QUEUE, by
+        self.bound[op], self.bound_by[op] = _QUEUE, by
         self.stream(op).device.engines[self.place[op]].add(self, op)
 
     def started(self, op: int, end: int) -> None:
         """Note that an operation runs (a kernel: that all its blocks do) and when it will end if nothing slows it."""
         if self.start[op] < 0:
             self.start[op] = self.now
-        device, place, plan = self.streams[self.stream_of[op]].device, self.place[op], self.plan
-        if self.timed and place != Place.NOWHERE:
-            device.running += 1
-        queues = device.queues[place]
-        if queues is not None and op < self.rows:
-            queues.dispatched(self, op)
-        if op in plan.pieces:  # R3.12: each slot is given back when its piece has landed, the last one at the end
-            for piece in range(1, plan.pieces[op]):
-                landed = self.now + (end - self.now) * piece // plan.pieces[op]
-                heappush(self.events, (landed, SLOT, op, 1))
+        if self.timed or self.queued:
+            device, place = self.streams[self.stream_of[op]].device, self.place[op]
+            if place != Place.NOWHERE:
+                device.running += 1
+            queues = device.queues[place]
+            if queues is not None and op < self.rows:
+                queues.dispatched(self, op)
+        if self.starts_more and op in self.starts_more:
+            self._starts_more(op, end)
+
+    def _starts_more(self, op: int, end: int) -> None:
+        """What begins to run out when some operations start."""
+        plan = self.plan
+        for piece in range(1, plan.pieces.get(op, 1)):  # R3.12: a slot is given back when its piece has landed
+            landed = self.now + (end - self.now) * piece // plan.pieces[op]
+            heappush(self.events, (landed, SLOT, op, 1))
         if op in self.hosts.early:
             back = max(end - plan.lag[op], self.now)
             heappush(self.events, (back, TIMER, self.hosts.early.pop(op).index, 0))
-        if plan.triggers and self.grid[op] in plan.triggers:
+        if self.grid[op] in plan.triggers and self.op_kind[op] == _OP_KERNEL:
             self.done_at[op] = end
             heappush(self.events, (min(self.now + plan.triggers[self.grid[op]], end), TRIGGER, op, 0))
 
@@ -425,7 +456,7 @@ class Simulator:
 
     def _may_overlap(self, op: int, last: int) -> bool:
         """R6.14: a programmatic dependent kernel may start once the kernel before has triggered."""
-        if self._flags is None or not self._flags[op] & Flag.PROGRAMMATIC or self.op_kind[last] != OpKind.KERNEL:
+        if self._flags is None or not self._flags[op] & Flag.PROGRAMMATIC or self.op_kind[last] != _OP_KERNEL:
             return False
         self.saw[op] = last
         return last in self.triggered
@@ -437,38 +468,34 @@ class Simulator:
             self.triggered.add(op)
             if follower >= 0 and self.saw.get(follower) == op and self.has_flag(follower, Flag.PROGRAMMATIC):
                 self.follower[op] = -1
-                self._one_less(follower, op, Bound.STREAM)
+                self._one_less(follower, op, _STREAM)
 
-    def complete(self, op: int) -> None:
-        """An operation is complete, and so is at once what takes no time and waited for nothing else."""
-        self.completed.append(op)
-        if not self.completing:
-            self.completing = True
-            while self.completed:
-                self._complete(self.completed.popleft())
-            self.completing = False
+    def _settle(self) -> None:
+        """Complete what takes no time and waits for nothing any more, one after the other."""
+        while self.completed:
+            self._complete(self.completed.popleft())
 
     def _complete(self, op: int) -> None:
-        hosts = self.hosts
+        """An operation is complete: what waits for it may go on."""
         self.left[op] = DONE
         self.end[op] = self.now
-        if self.timed:
+        if self.timed or self.queued:
             self._pass_on(op)
-        if op in hosts.entry_of:
-            hosts.give_entry_back(op)
+        if op in self.entry_of:
+            self.hosts.give_entry_back(op)
         if op in self.plan.slots:
-            hosts.staging.give_back(self, op)
+            self.hosts.staging.give_back(self, op)
         follower = self.follower[op]
         if follower >= 0:
-            self._one_less(follower, op, Bound.STREAM)
+            self._one_less(follower, op, _STREAM)
         if op in self.edges:
             for waiting, bound in self.edges.pop(op):
                 if waiting < 0:
-                    hosts.waited(-1 - waiting, op)
+                    self.hosts.waited(-1 - waiting, op)
                 else:
                     self._one_less(waiting, op, bound)
         if op >= self.rows and self.launch[op - self.rows] >= 0:
-            hosts.captures.node_done(op)
+            self.hosts.captures.node_done(op)
 
     def _pass_on(self, op: int) -> None:
         """Keep whose end an operation's end is: a record or a wait passes on the end of the work it waited for."""
@@ -477,19 +504,19 @@ class Simulator:
             self.stream(op).device.running -= 1
             if self.stands_for is not None:
                 self.stands_for[op] = op
-        elif self.stands_for is not None and self.stands_for[op] < 0 and self.bound[op] != Bound.HOST:
+        elif self.stands_for is not None and self.stands_for[op] < 0 and self.bound[op] != _HOST:
             self.stands_for[op] = self.stands_for[self.bound_by[op]]
 
     def hop_into_graph(self, launch: int, node: int) -> int:
         """Give how long after the start of its launch a first node of a graph can start."""
-        return self._hop(self.bound_by[launch], node) if self.bound[launch] != Bound.HOST else 0
+        return self._hop(self.bound_by[launch], node) if self.bound[launch] != _HOST else 0
 
     def end_stands_for(self, op: int, launch: int) -> None:
         """Let the end of a graph's launch be the end of its last node."""
         if self.stands_for is not None:
             self.stands_for[launch] = self.stands_for[op]
 
-    def _one_less(self, op: int, before: int, bound: Bound) -> None:
+    def _one_less(self, op: int, before: int, bound: int) -> None:
         """One of the operations that another waits for is complete."""
         if self.timed:
             candidate = self.now + self._hop(before, op)
@@ -499,18 +526,18 @@ class Simulator:
         else:
             self.bound[op], self.bound_by[op] = bound, before
         self.left[op] -= 1
-        if self.pooled and self.op_kind[op] == OpKind.WAIT:
+        if self.pooled:
             self._tell_pool(op, before, bound)
         if not self.left[op]:
             self._arrive(op)
 
-    def _tell_pool(self, op: int, before: int, bound: Bound) -> None:
-        """R6.6: a stream whose next operation is an event wait that is not met gives its queue back."""
+    def _tell_pool(self, op: int, before: int, bound: int) -> None:
+        """R6.6: a stream whose next operation waits for another stream (event, fence, barrier) gives its queue back."""
         stream = self.stream(op)
         if stream.device.pool is not None and not self.left[op]:
             stream.device.pool.go_on(self, stream, before)
-        elif stream.device.pool is not None and bound == Bound.STREAM:
+        elif stream.device.pool is not None and bound == _STREAM:
             stream.device.pool.stall(self, stream, before)
 
 
-_SPECIAL = frozenset({OpKind.RECORD, OpKind.WAIT, OpKind.P2P, OpKind.GRAPH})
+_SPECIAL = frozenset({_OP_RECORD, _OP_WAIT, _OP_P2P, _OP_GRAPH})
