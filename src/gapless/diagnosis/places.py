@@ -147,7 +147,7 @@ class _Nested:
             rows, starts, ends, parents = self._of_thread(thread)
             asked = np.flatnonzero(threads == thread)
             place = np.searchsorted(starts, times[asked], side="right") - 1
-            while (outside := (place >= 0) & (ends[place] < times[asked])).any():
+            while (outside := (place >= 0) & (ends[place] <= times[asked])).any():
                 place[outside] = parents[place[outside]]
             found[asked[place >= 0]] = rows[place[place >= 0]]
         return found

@@ -26,9 +26,9 @@ def chunk_streams(case: Case) -> list[int]:
 
 
 def phases(case: Case) -> str:
-    """Say how long each engine works: "H2D 19.6 ms, kernels 22.9 ms and D2H 19.4 ms"."""
+    """Say how long each engine works: "H2D copies 19.6 ms, kernels 22.9 ms and D2H copies 19.4 ms"."""
     words = {Engine.H2D: "H2D copies", Engine.SM: "kernels", Engine.D2H: "D2H copies"}
-    parts = [f"{word} {ms(case.measures.engines[engine].busy_ns)}" for engine, word in words.items()
-             if case.measures.engines[engine].busy_ns]  # fmt: skip
+    used = {word: case.measures.engines[engine] for engine, word in words.items()}
+    parts = [f"{word} {ms(use.busy_ns)}" for word, use in used.items() if use.ops]
     text = ", ".join(parts[:-1]) + f" and {parts[-1]}" if len(parts) > 1 else parts[0]
     return text[0].upper() + text[1:]

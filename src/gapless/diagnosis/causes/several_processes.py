@@ -25,6 +25,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from gapless.timeline.measure import total, union
+
 from ..case import Case
 from ..report import Finding
 from ..waits import Waits
@@ -43,16 +45,17 @@ def finding(case: Case, waits: Waits) -> Finding | None:
     if not issued.any() or not len(pids):
         return None
     owner = pids[work.calls.thread[work.ops.call[issued]]]
-    shares = {int(pid): int((work.ops.end - work.ops.start)[issued][owner == pid].sum()) for pid in np.unique(owner)}
-    if len(shares) < 2:
+    start, end = work.ops.start[issued], work.ops.end[issued]
+    worked = {int(pid): total(union(start[owner == pid], end[owner == pid])) for pid in np.unique(owner)}
+    if len(worked) < 2:
         return None
-    rest = sum(shares.values()) - max(shares.values())
+    rest = min(sum(worked.values()) - max(worked.values()), case.wall)
     return Finding(
         cause="several-processes",
-        title=f"{len(shares)} processes share this GPU",
+        title=f"{len(worked)} processes share this GPU",
         cost_ms=rest / 1e6,
-        count=len(shares),
-        evidence=f"Processes {', '.join(str(pid) for pid in sorted(shares))} issue work to one device. Without "
+        count=len(worked),
+        evidence=f"Processes {', '.join(map(str, sorted(worked)))} issue work to one device. Without "
         "MPS their kernels never run at the same time, whatever streams they use.",
         advice="Start the Multi-Process Service (MPS), or use one process with several streams. Streams do not "
         "work between "
