@@ -40,7 +40,7 @@ def test_every_pairing_of_pinned_and_pageable(slots: int, threads: int) -> None:
     pinned, target = device.pinned(X.nbytes).view(np.float32), device.pinned(X.nbytes).view(np.float32)
     pinned[:] = X
     with Pipeline(lambda a: 2 * a + 1, device=device, slots=slots, threads=threads, chunk=2000) as pipe:
-        for _ in range(10):
+        for _ in range(4):
             for source, out in ((X, None), (pinned, target), (pinned, None), (X, target)):
                 target.fill(-1)
                 assert np.array_equal(pipe(source, out=out), Y)
@@ -51,7 +51,7 @@ def test_streams_whose_results_are_kept_and_dropped(threads: int) -> None:
     rng = np.random.default_rng(6)
     device = StagedHost()
     with Pipeline(lambda a: 2 * a + 1, device=device, slots=3, threads=threads) as pipe:
-        for _ in range(20):
+        for _ in range(8):
             sizes = rng.integers(1, 3000, 25)
             kept: list[tuple[np.ndarray, int]] = []
             for got, size in zip(pipe.stream(X[: int(size)] for size in sizes), sizes, strict=True):
@@ -69,7 +69,7 @@ def test_a_failing_kernel_among_many_lanes() -> None:
         return a
 
     with Pipeline(kernel, device=StagedHost(), slots=4, threads=4, chunk=4000) as pipe:
-        for _ in range(30):
+        for _ in range(10):
             with pytest.raises(LookupError) as caught:
                 pipe(X)
             assert "chunk 5 (rows 5000 to 6000)" in caught.value.__notes__[0]

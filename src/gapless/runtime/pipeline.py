@@ -330,17 +330,21 @@ class Pipeline:
         work = Work(rows=first.rows, bytes_in=size, bytes_out=size, kernel_ns=self._kernel_ns,
                     pageable_in=not straight, pageable_out=False, whole=True)  # fmt: skip
         plan = self._choose(work)
-        if self._fixed.threads is None and size < SMALL_BATCH:
-            plan = replace(plan, threads=0, slots=self._fixed.slots or DIRECT_SLOTS)
-        if plan.threads:  # how many batches come is not known: enough that the threads and the link are busy
-            slots = self._fixed.slots or self._fixed.threads or max(min(os.cpu_count() or 1, 8), 3)
-        else:
-            slots = plan.slots
+        slots, threads, why = plan.slots, plan.threads, ["chunk: each batch as it comes"]
+        if threads and self._fixed.threads is None and size < SMALL_BATCH:
+            slots, threads = self._fixed.slots or DIRECT_SLOTS, 0
+            why.append(
+                f"staging: by the caller: batches under {SMALL_BATCH >> 10} KiB are copied before a thread wakes"
+            )
+        elif threads:  # how many batches come is not known: enough that the threads and the link are busy
+            slots = threads = self._fixed.slots or self._fixed.threads or max(min(os.cpu_count() or 1, 8), 3)
+            why.append("staging: by threads, one a slot")
+        why.append(f"slots: {slots}{', by hand' if self._fixed.slots or self._fixed.threads else ''}")
         if self._fixed.memory is not None:
             slots = max(min(slots, self._fixed.memory // max(4 * size, 1)), 1)
-        threads = slots if plan.threads else 0
-        ahead = min(self._fixed.ahead or slots, slots)
-        return self._remember(replace(plan, slots=slots, streams=slots, threads=threads, ahead=ahead))
+            why.append(f"memory: bound by hand, which leaves {slots} slots for batches like the first")
+        threads, ahead = min(threads, slots), min(self._fixed.ahead or slots, slots)
+        return self._remember(replace(plan, slots=slots, streams=slots, threads=threads, ahead=ahead, why=tuple(why)))
 
     def _choose(self, work: Work) -> Plan:
         known = self._plans.get(work)
