@@ -9,7 +9,7 @@ from .graphs import GraphRunner
 from .kinds import OpKind, StreamKind
 from .machine import ENGINE_WORDS, Machine
 from .ordering import fences, is_blocking
-from .plan import Place, Plan
+from .plan import PLACES, Place, Plan
 from .program import Grid, Program
 from .queues import Channel, Channels, LaunchQueue, Pool
 from .sm_split import split_of
@@ -62,6 +62,7 @@ class DeviceState:
         self.fence = -1  # the last operation of the legacy stream that blocking streams wait for
         self.barrier = -1  # what everything issued from now on waits for (R4.1, D1, R3.7)
         self.running = 0  # operations on engines now
+        self.both_ways = False  # copies of both directions run and slow each other (R3.11)
         split = split_of(machine, grids, plan.units, plan.capacity)
         exclusive = machine.kernels == "exclusive"
         self.sms = Sms(plan.capacity, machine.resident_grids, exclusive=exclusive, split=split)
@@ -76,13 +77,13 @@ class DeviceState:
         }
         others: dict[int, Server] = {Place.SM: self.sms, Place.WORKER: workers, Place.GRAPH: GraphRunner()}
         at_once = NoWaiting()
-        self.engines: list[Server] = [(others | self.copies).get(place, at_once) for place in Place]
+        self.engines: list[Server] = [(others | self.copies).get(place, at_once) for place in PLACES]
         self.pool: Pool | None = None
         self.queues = self._queues(machine)
 
     def _queues(self, machine: Machine) -> list[Channels | Pool | None]:
         """R6.4 to R6.7; None: no limit."""
-        queues: list[Channels | Pool | None] = [None] * len(Place)
+        queues: list[Channels | Pool | None] = [None] * len(PLACES)
         compute, per_direction = machine.queues_of(copies=False), machine.queues_of(copies=True)
         sticky, own = machine.queue_policy == "sticky", machine.default_stream_queue == "own"
         if compute is not None and machine.queue_policy == "pool":
@@ -137,7 +138,7 @@ def hop_table(machine: Machine) -> list[list[tuple[int, ...] | None]] | None:
     """Give the machine's hops in ps, by the places of both operations; None if it has none."""
     if not machine.hops and not machine.graph_node_cost:
         return None
-    table: list[list[tuple[int, ...] | None]] = [[None] * len(Place) for _ in Place]
+    table: list[list[tuple[int, ...] | None]] = [[None] * len(PLACES) for _ in PLACES]
     places = {word: place for place, word in WORD_OF_PLACE.items()}
     for key, hops in machine.hops.items():
         before, _, after = key.partition(">")
@@ -147,7 +148,7 @@ def hop_table(machine: Machine) -> list[list[tuple[int, ...] | None]] | None:
 
 def latencies(machine: Machine) -> list[int]:
     """Give the time from the end of a call's cost to the earliest start of its operation, in ps, by place."""
-    return [round(machine.issue_latency.get(WORD_OF_PLACE.get(place, ""), 0) * 1000) for place in Place]
+    return [round(machine.issue_latency.get(WORD_OF_PLACE.get(place, ""), 0) * 1000) for place in PLACES]
 
 
 assert set(WORD_OF_PLACE.values()) == set(ENGINE_WORDS)

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 COPY_END, ROUND_END, ROOM, OP_END, READY, TRIGGER, SLOT, UNLOCK, TIMER, TURNED = range(10)
 
 
+_COPY_ENGINE, _SM, _GRID_SLOT, _WORKER = (
+    int(bound) for bound in (Bound.COPY_ENGINE, Bound.SM, Bound.GRID_SLOT, Bound.WORKER)
+)
+
+
 class Server:
     """One copy engine: one copy at a time."""
 
@@ -47,6 +52,7 @@ class CopyEngine:
         self.waits_to_serve = False
         self.drains = drains
         self.of_channel: dict[object, int] = {}  # draining: the ready copy of each channel
+        self.slowing = 0  # copies that run and that the link's other direction feels (R3.11)
         self.freed_by = -1
 
     def add(self, sim: Simulator, op: int) -> None:
@@ -83,16 +89,26 @@ class CopyEngine:
     def _start(self, sim: Simulator, server: Server, number: int, op: int) -> None:
         now = sim.now
         if sim.ready[op] < now:
-            sim.bound[op], sim.bound_by[op] = Bound.COPY_ENGINE, self.freed_by
-        server.op = op
-        server.left = sim.work[op]
-        server.done_at = server.alarm = end = now + server.left
-        heappush(sim.events, (end, COPY_END, op, number))
+            sim.bound[op], sim.bound_by[op] = _COPY_ENGINE, self.freed_by
+        server.op, server.left = op, sim.work[op]
+        end = now + server.left
         if sim.slowed is not None:
-            server.since, server.rate = now, 1.0
-            if sim.slowed[op] < 1.0:
-                sim.retime.add(sim.stream(op).device.index)
+            end = self._at_rate(sim, server, op)
+        server.done_at = server.alarm = end
+        heappush(sim.events, (end, COPY_END, op, number))
         sim.started(op, end)
+
+    def _at_rate(self, sim: Simulator, server: Server, op: int) -> int:
+        """Start a copy at the rate of one direction or of both, as it is now; give when it will end (R3.11)."""
+        server.since, server.rate = sim.now, 1.0
+        rate, device = sim.slowed[op], sim.stream(op).device  # type: ignore[index]
+        if rate < 1.0:
+            self.slowing += 1
+            if device.both_ways:
+                server.rate = rate
+                return sim.now + round(server.left / rate)
+            sim.retime.add(device.index)
+        return sim.now + server.left
 
     def ended(self, sim: Simulator, op: int, number: int) -> bool:
         """Take an event in time: tell whether the copy is done now, else ask again when it should be."""
@@ -109,7 +125,9 @@ class CopyEngine:
             self.turned_at = sim.now + self.turnaround
             heappush(sim.events, (self.turned_at, TURNED, op, 0))
         if sim.slowed is not None and sim.slowed[op] < 1.0:
-            sim.retime.add(sim.stream(op).device.index)
+            self.slowing -= 1
+            if not self.slowing:
+                sim.retime.add(sim.stream(op).device.index)
         if not self.waits_to_serve:
             self.waits_to_serve = True
             sim.to_serve.append(self)
@@ -120,10 +138,6 @@ class CopyEngine:
         if not self.waits_to_serve:
             self.waits_to_serve = True
             sim.to_serve.append(self)
-
-    def slows_others(self, slowed: Sequence[float]) -> bool:
-        """Tell whether a copy runs that the link's other direction feels (R3.11)."""
-        return any(server.op >= 0 and slowed[server.op] < 1.0 for server in self.servers)
 
     def set_rate(self, sim: Simulator, slowed: Sequence[float], *, both: bool) -> None:
         """Go on at the rate of one direction or of both; what is left of a copy takes a new time (R3.11)."""
@@ -144,7 +158,7 @@ class Sms:
     def __init__(self, capacity: int, grids: int, *, exclusive: bool, split: SmSplit | None = None) -> None:
         self.free = capacity
         self.limit = 1 if exclusive else grids
-        self.no_slot = Bound.SM if exclusive else Bound.GRID_SLOT
+        self.no_slot = _SM if exclusive else _GRID_SLOT
         self.queue: list[tuple[int, int, int, int]] = []  # priority, ready time, rank, op
         self.waits_to_serve = False
         self.left: dict[int, int] = {}  # blocks still to place, of kernels that have placed some
@@ -210,7 +224,7 @@ class Sms:
 
     def _take_slot(self, sim: Simulator, op: int) -> None:
         if sim.ready[op] < sim.now:
-            sim.bound[op] = self.no_slot if self.slotless == op else Bound.SM
+            sim.bound[op] = self.no_slot if self.slotless == op else _SM
             sim.bound_by[op] = self.freed_by
         self.resident += 1
 
@@ -274,7 +288,7 @@ class Workers:
         while self.free and self.queue:
             op = heappop(self.queue)[2]
             if sim.ready[op] < sim.now:
-                sim.bound[op], sim.bound_by[op] = Bound.WORKER, self.freed_by
+                sim.bound[op], sim.bound_by[op] = _WORKER, self.freed_by
             self.free -= 1
             end = sim.now + sim.work[op]
             heappush(sim.events, (end, OP_END, op, 0))

@@ -270,7 +270,7 @@ class Captures:
         nodes = self._graphs[sim.object[launch]].nodes
         stream = sim.stream_of[launch]
         if not nodes:
-            sim.complete(launch)
+            sim.completed.append(launch)
             return
         ops = [sim.new_op(row, launch, sim.plan.place[row], sim.work[row], stream, sim.grid[row]) for row, _ in nodes]
         self._to_do[launch] = len(nodes)
@@ -295,7 +295,7 @@ class Captures:
         if not self._to_do[launch]:
             del self._to_do[launch]
             sim.end_stands_for(op, launch)
-            sim.complete(launch)
+            sim.completed.append(launch)
 
 
 def _append(

@@ -26,6 +26,9 @@ BEGIN, ENTER, PAID, ACT, LATE, RETURN = range(6)
 _OF_GRAPHS = (CallKind.CAPTURE, CallKind.CAPTURE_END, CallKind.GRAPH_BUILD, CallKind.GRAPH_LAUNCH)
 
 
+_LAUNCH, _WORK, _OP_RECORD = int(CallKind.LAUNCH), Bound.WORK, int(OpKind.RECORD)
+
+
 class HostThread:
     """A host thread: where it is in its calls."""
 
@@ -120,11 +123,12 @@ class Hosts:
                 thread.stage = ACT
                 if plan.cost is not None and plan.cost[row]:
                     thread.stage = PAID
-                    self._pay(thread, plan.cost[row])
-                    return
+                    if not self._pay(thread, plan.cost[row]):
+                        return
+                    now = sim.now
             if thread.stage == PAID:
                 thread.stage = ACT
-                self._launching -= sim.call[row] == CallKind.LAUNCH
+                self._launching -= sim.call[row] == _LAUNCH
             if thread.stage == ACT and not self._act(thread, row):
                 return
             if thread.stage == LATE:
@@ -154,17 +158,22 @@ class Hosts:
             self.order.extend(taken)
             thread.at = at
 
-    def _pay(self, thread: HostThread, cost: int) -> None:
-        """Spend the cost of a call; threads that launch at the same time slow each other down (R4.2)."""
+    def _pay(self, thread: HostThread, cost: int) -> bool:
+        """Spend the cost of a call; tell whether the thread can go on at once, because nothing else happens before."""
         sim = self._sim
-        if sim.call[thread.row] == CallKind.LAUNCH:
+        if sim.call[thread.row] == _LAUNCH:
             self._launching += 1
-            if self._contention and self._launching > 1:
+            if self._contention and self._launching > 1:  # R4.2: threads that launch at once slow each other down
                 threads, factors = zip(*self._contention, strict=True)
                 cost = round(cost * float(np.interp(self._launching, threads, factors)))
-        heappush(sim.events, (sim.now + cost, TIMER, thread.index, 0))
         if sim.plan.lock is not None and sim.plan.lock[thread.row] == Lock.HOLDS_HALF:
             heappush(sim.events, (sim.now + cost // 2, UNLOCK, thread.index, 0))
+        later = sim.now + cost
+        if not sim.to_serve and not sim.retime and not self._runnable and (not sim.events or sim.events[0][0] > later):
+            sim.now = later
+            return True
+        heappush(sim.events, (later, TIMER, thread.index, 0))
+        return False
 
     def _take(self, row: int) -> None:
         """Note that the driver takes a call now (R1.1)."""
@@ -236,7 +245,7 @@ class Hosts:
             return False
         if until == Until.DONE and row in plan.lag:
             self.early[row] = thread
-            self.waits[row] = (Bound.WORK, row)
+            self.waits[row] = (_WORK, row)
             return False
         return until != Until.DONE or self._wait(thread, [row])
 
@@ -257,7 +266,7 @@ class Hosts:
         pending = [op for op in ops if op >= 0 and sim.is_pending(op)]
         thread.pending = len(pending)
         for op in pending:
-            sim.edges.setdefault(op, []).append((-1 - thread.index, Bound.WORK))
+            sim.edges.setdefault(op, []).append((-1 - thread.index, _WORK))
         return not pending
 
     def waited(self, index: int, op: int) -> None:
@@ -265,7 +274,7 @@ class Hosts:
         thread = self.threads[index]
         thread.pending -= 1
         if not thread.pending:
-            (self.delays if thread.stage == ACT else self.waits)[thread.row] = (Bound.WORK, op)
+            (self.delays if thread.stage == ACT else self.waits)[thread.row] = (_WORK, op)
             self.come_back(thread)
 
     def come_back(self, thread: HostThread) -> None:
@@ -278,7 +287,7 @@ class Hosts:
     def is_ready(self, op: int) -> None:
         """Let a thread return that waits until everything before its copy is done (table 3.1)."""
         if op in self.on_ready:
-            self.waits[op] = (Bound.WORK, self._sim.bound_by[op])
+            self.waits[op] = (_WORK, self._sim.bound_by[op])
             self.come_back(self.on_ready.pop(op))
 
     def _query(self, row: int) -> None:
@@ -307,7 +316,7 @@ class Hosts:
     def _refused(self, row: int) -> bool:
         """R5.5: an event and the stream that records it belong to one device."""
         sim = self._sim
-        if sim.op_kind[row] != OpKind.RECORD:
+        if sim.op_kind[row] != _OP_RECORD:
             return False
         device = sim.program.events[sim.object[row]].device
         if device in (-1, sim.stream(row).device.index):
@@ -385,15 +394,16 @@ class Hosts:
         queue, sizes = self.entry_of.pop(op), self._sim.plan.queue_bytes
         queue.entries -= 1
         queue.bytes -= sizes[op] if sizes is not None else 0
-        woken = list(queue.blocked)
-        queue.blocked.clear()
-        self._full -= len(woken)
-        if not self._full:
-            woken += self._full_waiters
-            self._full_waiters = []
-        for thread in woken:
-            self.delays[thread.row] = (Bound.LAUNCH_QUEUE, op)
-            self.wake(thread)
+        if queue.blocked:
+            woken = list(queue.blocked)
+            queue.blocked.clear()
+            self._full -= len(woken)
+            if not self._full:
+                woken += self._full_waiters
+                self._full_waiters = []
+            for thread in woken:
+                self.delays[thread.row] = (Bound.LAUNCH_QUEUE, op)
+                self.wake(thread)
 
     def _stands_behind_full_queue(self, thread: HostThread) -> bool:
         """R6.9: while a launch waits for room, other threads' allocations and new streams wait as well."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass
-from enum import IntEnum
 from fractions import Fraction
 from math import lcm
 from typing import Any
@@ -24,7 +23,10 @@ from .program import Flag, Grid, Program
 PIECES = 8  # a kernel of known shape is placed in at most so many rounds; more would cost time and tell nothing
 
 
-class Action(IntEnum):
+# The numbers that follow are plain ones: the simulation compares them all the time, and an enum would slow it down.
+
+
+class Action:
     """What a call does once its cost is over."""
 
     NOTHING = 0
@@ -43,7 +45,7 @@ class Action(IntEnum):
     BARRIER = 13  # holds all later work of the device behind all earlier work, without waiting itself
 
 
-class Place(IntEnum):
+class Place:
     """Where an operation runs."""
 
     NOWHERE = 0  # needs no engine
@@ -57,7 +59,10 @@ class Place(IntEnum):
     GRAPH = 8
 
 
-class Until(IntEnum):
+PLACES = range(9)
+
+
+class Until:
     """Up to when a call that puts an operation into a stream blocks its thread (table 3.1)."""
 
     ISSUED = 0
@@ -65,7 +70,7 @@ class Until(IntEnum):
     DONE = 2
 
 
-class Lock(IntEnum):
+class Lock:
     """What a call has to do with the driver's lock (R4.2)."""
 
     FREE = 0

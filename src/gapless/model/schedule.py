@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from .errors import GaplessError
 from .kinds import Bound, Engine
 from .machine import Machine
-from .plan import Place
+from .plan import PLACES, Place
 from .program import Program
 from .simulator import Simulator
 
@@ -226,7 +226,7 @@ def _collect(program: Program, machine: Machine, sim: Simulator) -> Schedule:
         bound_by = np.where(bound_by >= 0, number[bound_by], -1).astype(np.int32)
     bound = np.frombuffer(bytes(sim.bound), np.int8)[kept]
     ran = start >= 0
-    engine_of = np.array([_ENGINE_OF.get(place, Engine.NONE) for place in Place], np.int8)
+    engine_of = np.array([_ENGINE_OF.get(place, Engine.NONE) for place in PLACES], np.int8)
     place = np.array(sim.place, np.int8)[kept]
     error = np.zeros(rows, np.int16)
     error[list(sim.hosts.errors)] = list(sim.hosts.errors.values())
