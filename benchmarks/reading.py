@@ -4,7 +4,8 @@
 
 The floor is what no reader can do without: gunzip with isal, and one msgspec decode of the whole text into events with
 ``ph``, ``cat``, ``name``, ``pid``, ``tid`` typed and ``ts``, ``dur``, ``args`` left raw. Every run is a process of its
-own; runs of different kinds take turns, and medians are printed. With ``GAPLESS_HTA_PYTHON`` naming a Python that has
+own; runs of different kinds take turns, and medians are printed. CPU seconds include the start of Python; they say more
+than the clock where the machine has other work. With ``GAPLESS_HTA_PYTHON`` naming a Python that has
 HolisticTraceAnalysis installed, its load of the same file stands beside.
 """
 
@@ -72,9 +73,10 @@ with tempfile.TemporaryDirectory() as folder:
 
 @dataclass
 class Run:
-    """One process: seconds from its start to its end, what it printed, and the most memory it held."""
+    """One process: seconds from its start to its end, seconds of CPU, what it printed, the most memory it held."""
 
     seconds: float
+    cpu: float
     output: str
     peak_mb: float
 
@@ -88,7 +90,7 @@ def run(*command: str) -> Run:
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         sys.exit(f"{' '.join(command[:3])} ... failed:\n{errors}")
-    return Run(seconds, output, usage.ru_maxrss / 1024)
+    return Run(seconds, usage.ru_utime + usage.ru_stime, output, usage.ru_maxrss / 1024)
 
 
 def main() -> None:
@@ -117,11 +119,17 @@ def main() -> None:
         inside = kind in ("floor", "load()", "HTA load")  # timed from inside, without the start of Python
         return statistics.median(float(r.output.split()[-1]) if inside else r.seconds for r in runs[kind])
 
+    def cpu(kind: str) -> float:
+        return statistics.median(r.cpu for r in runs[kind])
+
     print(f"{chosen.trace}: {Path(chosen.trace).stat().st_size / 1e6:.1f} MB, medians of {chosen.runs} runs")
+    print(f"{'':28}    time  x floor     CPU  x floor    peak")
     for kind in kinds:
         peak = max(r.peak_mb for r in runs[kind])
-        ratio = f"{seconds(kind) / seconds('floor'):6.2f} x floor" if "small" not in kind and "help" not in kind else ""
-        print(f"{kind:28} {seconds(kind):7.3f} s {peak:7.0f} MB {ratio}")
+        ratios = f"{seconds(kind) / seconds('floor'):7.2f}", f"{cpu(kind) / cpu('floor'):7.2f}"
+        if "small" in kind or "help" in kind:
+            ratios = " " * 7, " " * 7
+        print(f"{kind:28} {seconds(kind):6.2f} s {ratios[0]} {cpu(kind):6.2f} s {ratios[1]} {peak:5.0f} MB")
 
 
 if __name__ == "__main__":

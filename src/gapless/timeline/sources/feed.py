@@ -67,7 +67,7 @@ def pieces(path: Path, progress: Progress | None, losses: Losses) -> Iterator[by
     def advance(count: int) -> None:
         nonlocal done
         done += count
-        if progress:
+        if progress and count:
             progress(done, size)
 
     with open_file(path) as file:
