@@ -9,8 +9,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from os import PathLike
 
+    from gapless.diagnosis.compare import Comparison
     from gapless.diagnosis.report import Report
     from gapless.model.errors import GaplessError
     from gapless.model.machine import Machine
@@ -27,13 +29,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Check", "GaplessError", "Machine", "Pipeline", "Program", "Report", "Schedule", "Simulation", "Tape",
-    "Timeline", "__version__", "check", "cuda_kernel", "explain", "load", "read_tape", "simulate",
+    "Check", "Comparison", "GaplessError", "Machine", "Pipeline", "Program", "Report", "Schedule", "Simulation", "Tape",
+    "Timeline", "__version__", "check", "compare", "cuda_kernel", "explain", "load", "read_tape", "simulate",
 ]  # fmt: skip
 
 # Where each name lives that is not written below: its module, and what it is called there.
 _HOMES = {
     "Check": "gapless.model.simulation.Check",
+    "Comparison": "gapless.diagnosis.compare.Comparison",
     "GaplessError": "gapless.model.errors.GaplessError",
     "Machine": "gapless.model.machine.Machine",
     "Pipeline": "gapless.runtime.pipeline.Pipeline",
@@ -56,13 +59,17 @@ def explain(
     end_ns: int | None = None,
     steps: tuple[int, int] | None = None,
     device: int | None = None,
+    apply: Sequence[str] = (),
+    machine: Machine | str | None = None,
 ) -> Report:
     """Explain what each engine of a device waited for, from a timeline or the file that holds one.
 
     *start_ns* and *end_ns* (on the timeline's clock) or *steps* ``(a, b)`` (the steps a to b - 1 that the program
-    marks) choose a part of the run; *device* is the GPU's number, by default the one that worked most. The report
-    prints itself, also in a notebook, and gives its facts as ``report.to_dict()``. Raises GaplessError where the file
-    is no timeline or the part asked for is not in it.
+    marks) choose a part of the run; *device* is the GPU's number, by default the one that worked most. *apply* names
+    repairs (``"pin"``, ``"streams=4"``) to predict together; *machine* (a Machine, or the name of a profile) gives what
+    the timeline has no sample of. The report prints itself, also in a notebook, and gives its facts as
+    ``report.to_dict()``. Raises GaplessError where the file is no timeline, the part asked for is not in it, or there
+    is no such repair.
     """
     from gapless.diagnosis.explain import explain as explain_timeline
     from gapless.timeline.sources import load
@@ -70,7 +77,34 @@ def explain(
 
     _show_reports()
     timeline = source if isinstance(source, Timeline) else load(source)
-    return explain_timeline(timeline, start_ns=start_ns, end_ns=end_ns, steps=steps, device=device)
+    if isinstance(machine, str):
+        from gapless.model.machine import Machine
+
+        machine = Machine.named(machine)
+    return explain_timeline(
+        timeline, start_ns=start_ns, end_ns=end_ns, steps=steps, device=device, apply=apply, machine=machine
+    )
+
+
+def compare(
+    before: str | PathLike[str] | Timeline | Report, after: str | PathLike[str] | Timeline | Report, *,
+    gates: Sequence[str] = (),
+) -> Comparison:  # fmt: skip
+    """Compare two timelines of a program (or the files or reports of them): what changed, which causes went or came.
+
+    *gates* are conditions that *after* must hold: ``"overlapped>=0.6"``, ``"no pageable-copy"``, ``"speedup>=1.1"``;
+    ``ok`` says whether all do. The comparison prints itself and gives its facts as ``to_dict()``. Raises GaplessError
+    for a file that is no timeline and a gate that cannot be read.
+    """
+    from gapless.diagnosis.compare import compare as compare_reports
+    from gapless.diagnosis.compare import read_gate
+    from gapless.diagnosis.report import Report
+
+    for gate in gates:
+        read_gate(gate, speedup=True)
+    old, new = (known if isinstance(known, Report) else explain(known) for known in (before, after))
+    _show_reports()
+    return compare_reports(old, new, gates)
 
 
 def simulate(
@@ -123,7 +157,7 @@ def _show_tapes() -> None:
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'gapless' has no attribute {name!r}")
-    if name == "Report":
+    if name in ("Comparison", "Report"):
         _show_reports()
     elif name in ("Check", "Program", "Schedule", "Simulation"):
         _show_tapes()

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -20,6 +21,7 @@ from gapless.model.errors import DeadlockError, GaplessError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from gapless.diagnosis.compare import Gate
     from gapless.diagnosis.report import Report
     from gapless.model.machine import Machine
     from gapless.model.simulation import Check, Simulation
@@ -53,6 +55,14 @@ class Profile(str):
     """A machine: a profile or a file, and knobs."""
 
 
+class Repair(str):
+    """A repair, and its value where it takes one."""
+
+
+class Condition(str):
+    """What a report must hold."""
+
+
 def explain(
     *timelines: Path,
     json: bool = False,
@@ -61,6 +71,10 @@ def explain(
     steps: Span | None = None,
     device: int | None = None,
     cause: Slug | None = None,
+    apply: tuple[Repair, ...] = (),
+    machine: Profile | None = None,
+    save: Path | None = None,
+    gate: tuple[Condition, ...] = (),
 ) -> int:
     """Say which rule of CUDA made each engine of the GPU wait, where in the source, and what to do about it.
 
@@ -82,6 +96,14 @@ def explain(
         Number of the GPU to explain. By default the one that worked most.
     cause
         Print the page about a cause instead: what it is, how it shows, what repairs it. "list" lists the causes.
+    apply
+        Predict the program with this repair made, such as pin or streams=4. May stand several times.
+    machine
+        Take what the timeline has no sample of from this machine: a profile or a file. By default h200.
+    save
+        Write the predicted program as this tape, such as repaired.tape, and its machine beside it.
+    gate
+        Exit with status 1 unless the report holds this: 'overlapped>=0.6', 'no pageable-copy', 'wall_ms<=30'.
     """
     if cause is not None:
         if timelines:
@@ -91,8 +113,55 @@ def explain(
         return _print_cause(cause)
     if not timelines:
         raise GaplessError("No timeline is named. Write: gapless explain TIMELINE...")
-    window = _window(from_, to, steps)
-    return (_explain_as_json if json else _explain_as_text)(timelines, window, device)
+    if save is not None and (len(timelines) > 1 or not apply):
+        raise GaplessError("--save writes the one program that --apply predicts. Name one timeline and a repair.")
+    asked = _Asked(_window(from_, to, steps), device, apply, _machine(machine), save, _gates(gate))
+    return (_explain_as_json if json else _explain_as_text)(timelines, asked)
+
+
+def compare(
+    before: Path,
+    after: Path,
+    /,
+    *,
+    json: bool = False,
+    device: int | None = None,
+    machine: Profile | None = None,
+    gate: tuple[Condition, ...] = (),
+) -> int:
+    """Say what changed between two timelines of a program, and whether the prediction came true.
+
+    Exit status 1 where a gate fails.
+
+    Parameters
+    ----------
+    before
+        Timeline of the program as it was.
+    after
+        Timeline of the program as it is now.
+    json
+        Print one JSON object.
+    device
+        Number of the GPU to compare. By default the one that worked most, in each.
+    machine
+        Take what the timelines have no sample of from this machine: a profile or a file. By default h200.
+    gate
+        What AFTER must hold: 'overlapped>=0.6', 'no pageable-copy', 'busy.sm>=80%', 'speedup>=1.1'. May be repeated.
+    """
+    from gapless.diagnosis.compare import compare as compare_reports
+
+    gates = _gates(gate, speedup=True)
+    asked = _Asked(_window(None, None, None), device, (), _machine(machine), None, ())
+    old, new = (_explained(path, asked, quiet=json and not sys.stdout.isatty()) for path in (before, after))
+    compared = compare_reports(old, new, gates)
+    if json:
+        _print(_json_of(compared.to_dict()))
+    else:
+        from gapless.views.comparison import draw
+
+        console = _console()
+        _print(_drawn(console, draw(compared, console, console.options)))
+    return _held(compared.gates)
 
 
 def simulate(
@@ -255,7 +324,7 @@ def bench(
     return DONE
 
 
-COMMANDS: tuple[Callable[..., int], ...] = (explain, simulate, check, bench)
+COMMANDS: tuple[Callable[..., int], ...] = (explain, compare, simulate, check, bench)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -304,33 +373,49 @@ def _run(arguments: list[str]) -> int:
 # Explanations
 
 
-def _explain_as_json(timelines: Sequence[Path], window: _Window, device: int | None) -> int:
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the options of explain and compare ask for."""
+
+    window: _Window
+    device: int | None
+    apply: Sequence[str]
+    machine: Machine | None
+    save: Path | None
+    gates: Sequence[str]
+
+
+def _explain_as_json(timelines: Sequence[Path], asked: _Asked) -> int:
     status = DONE
     for path in timelines:
         try:
-            report = _explained(path, window, device, quiet=not sys.stdout.isatty())
+            report = _explained(path, asked, quiet=not sys.stdout.isatty())
+            _save(report, asked)
         except GaplessError as problem:
             _complain(str(problem))
             status = WRONG
             continue
         _print(_json_of(report.to_dict()))
+        status = max(status, _hold(report, asked, of=path if len(timelines) > 1 else None))
     return status
 
 
-def _explain_as_text(timelines: Sequence[Path], window: _Window, device: int | None) -> int:
+def _explain_as_text(timelines: Sequence[Path], asked: _Asked) -> int:
     from gapless.views.terminal import draw, draw_summaries, summarise
 
     console = _console()
     done, status = [], DONE
     for path in timelines:
         try:
-            report = _explained(path, window, device)
+            report = _explained(path, asked)
+            saved = _save(report, asked)
         except GaplessError as problem:
             _complain(str(problem))
             status = WRONG
             continue
+        status = max(status, _hold(report, asked, of=path if len(timelines) > 1 else None))
         # Drawn at once and kept as text: the timelines of a long list would not all fit into memory.
-        done.append((summarise(report), _drawn(console, draw(report, console, console.options))))
+        done.append((summarise(report), _drawn(console, draw(report, console, console.options)) + saved))
     done.sort(key=lambda entry: -entry[0].share)
     if len(timelines) > 1 and done:
         _print(_drawn(console, draw_summaries([summary for summary, _ in done], console)))
@@ -339,13 +424,54 @@ def _explain_as_text(timelines: Sequence[Path], window: _Window, device: int | N
     return status
 
 
-def _explained(path: Path, window: _Window, device: int | None, *, quiet: bool = False) -> Report:
+def _explained(path: Path, asked: _Asked, *, quiet: bool = False) -> Report:
     from gapless.diagnosis.explain import explain
     from gapless.timeline.sources import load
 
     with _blaming_itself(path, "explain"), _progress(path, quiet=quiet) as progress:
         timeline = load(path, progress=progress)
-        return explain(timeline, device=device, **window(timeline, device))
+        return explain(
+            timeline, device=asked.device, apply=asked.apply, machine=asked.machine,
+            **asked.window(timeline, asked.device),
+        )  # fmt: skip
+
+
+def _save(report: Report, asked: _Asked) -> str:
+    """Write the predicted program where that was asked for; give what to say of it."""
+    if asked.save is None:
+        return ""
+    if report.repaired is None or report.prediction is None:
+        raise GaplessError(f"{report.source}: nothing worked on this device, so there is no program to save.")
+    from gapless.diagnosis.as_tape import about, save
+
+    saved = save(report.repaired, asked.save, about=about(report))
+    return (
+        f"\n\nSaved as {saved.tape}, with its machine in {saved.machine.name}. Play it: gapless simulate {saved.tape}"
+    )
+
+
+def _gates(gates: Sequence[str], *, speedup: bool = False) -> Sequence[str]:
+    """Refuse gates that cannot be read before any timeline is."""
+    if gates:
+        from gapless.diagnosis.compare import read_gate
+
+        for gate in gates:
+            read_gate(gate, speedup=speedup)
+    return gates
+
+
+def _hold(report: Report, asked: _Asked, *, of: Path | None) -> int:
+    from gapless.diagnosis.compare import hold
+
+    return _held(hold(report, asked.gates), of=of) if asked.gates else DONE
+
+
+def _held(gates: Sequence[Gate], *, of: Path | None = None) -> int:
+    """Say of each gate that fails what there is instead."""
+    for gate in gates:
+        if not gate.holds:
+            _complain((f"{of}: " if of else "") + gate.reason)
+    return DONE if all(gate.holds for gate in gates) else FAILED
 
 
 _Window = Callable[["Timeline", "int | None"], dict[str, Any]]

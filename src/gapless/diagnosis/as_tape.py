@@ -25,6 +25,7 @@ from gapless.model.schedule import Schedule
 from gapless.model.tape_writer import write
 
 from .replay import LAST_RETURN, PS, Run
+from .report import Report
 
 _SHARES = 1000  # shares of the GPU are rounded up to so many parts
 _FREE = {"launch_cost": "0us", "call_cost": "0us", "record_cost": "0us", "sync_return": "0us", "copy_overhead": "0us"}
@@ -62,6 +63,23 @@ def save(run: Run, path: str | Path, *, about: Sequence[str] = ()) -> SavedTape:
     except OSError as problem:
         raise GaplessError(f"{problem.filename or tape} cannot be written: {problem.strerror or problem}") from None
     return SavedTape(tape=tape, machine=machine)
+
+
+def about(report: Report) -> tuple[str, ...]:
+    """Say what the tape of a report's predicted program is; for its head."""
+    prediction, run = report.prediction, report.repaired
+    if prediction is None or run is None:
+        raise GaplessError("the report holds no predicted program; ask for one with repairs to apply")
+    source = " ".join(Path(report.source).name.split())
+    lines = [f"{source} with {', '.join(prediction.repairs)}, as gapless predicts it: {prediction.wall_ms:.6g} ms,",
+             f"{prediction.speedup:.4g} times as fast ({prediction.low:.4g} to {prediction.high:.4g})."]  # fmt: skip
+    own = run.host_wall / 1e6
+    if abs(own / prediction.wall_ms - 1) > 0.001:
+        lines.append(f"The tape is a stretch from the middle of the run: {own:.6g} ms of it.")
+    held = run.schedule.makespan / 1e9 - own
+    if held > 0.01 * own:
+        lines.append(f"Before it, the device is busy for {held:.6g} ms with what was issued earlier.")
+    return tuple(lines)
 
 
 # The columns of a call that is about nothing.
@@ -190,4 +208,4 @@ def _short(name: str) -> str:
     return bare.rsplit("::", 1)[-1].strip()[:60] or "kernel"
 
 
-__all__ = ["SavedTape", "save"]
+__all__ = ["SavedTape", "about", "save"]

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 # What shows itself, and the module that draws it.
-_REPORTS = {"gapless.diagnosis.report.Report": "gapless.views.terminal"}
+_REPORTS = {
+    "gapless.diagnosis.report.Report": "gapless.views.terminal",
+    "gapless.diagnosis.compare.Comparison": "gapless.views.comparison",
+}
 _TAPES = {
     "gapless.model.schedule.Schedule": "gapless.views.schedule",
     "gapless.model.simulation.Simulation": "gapless.views.schedule",

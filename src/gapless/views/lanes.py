@@ -54,6 +54,25 @@ def lanes_of(report: Report) -> Lanes | None:
     )
 
 
+def predicted_lanes(report: Report) -> Lanes | None:
+    """Prepare the lanes of the program with the repairs asked for, to the same scale as the measured ones.
+
+    None where none were asked for. Where the prediction is made from a stretch of the run, the scale is the stretch's.
+    """
+    timeline = report.predicted
+    if timeline is None or report.prediction is None or not len(timeline.ops):
+        return None
+    start, end = timeline.window()
+    served_by = engine_of(timeline.ops)
+    ops = timeline.ops
+    busy = {engine: union(ops.start[served_by == engine], ops.end[served_by == engine]) for engine in LABELS}
+    if not len(busy[Engine.PEER]):
+        del busy[Engine.PEER]
+    whole = end - start > report.prediction.wall_ms * 1e6 / 2
+    length = max(end - start, report.window[1] - report.window[0]) if whole else end - start
+    return Lanes(busy=busy, origin=start, window=(start, start + length), close_up=None, marked=None)
+
+
 def _costliest(report: Report) -> tuple[int, Finding] | None:
     """Give the first fault that says where it costs, else the first verdict that does."""
     placed = [(i, finding) for i, finding in enumerate(report.findings, 1) if len(finding.spans)]

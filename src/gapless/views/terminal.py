@@ -17,7 +17,7 @@ from gapless.diagnosis.report import Finding, Prediction, Report, StepTimes, Whe
 from gapless.model.kinds import Engine
 from gapless.timeline.timeline import Unknown
 from gapless.views import wording
-from gapless.views.lanes import LABELS, Lanes, axis, cells, lanes_of, marks
+from gapless.views.lanes import LABELS, Lanes, axis, cells, lanes_of, marks, predicted_lanes
 from gapless.views.page import COLORS, FAULT, GAIN, GUTTER, NARROWEST_LANE, PROSE, VERDICT, WIDEST_LANE, Page, plain
 
 NEGLIGIBLE = 0.005  # of the window: a fault that costs less is told in one line
@@ -40,6 +40,7 @@ def draw(report: Report, console: Console, options: ConsoleOptions) -> Iterator[
         yield Text()
         yield from page.whole(report, lanes)
         yield from page.close_up(lanes)
+        yield from page.predicted(report)
     yield from page.findings(report)
     yield from page.predictions(report)
     yield from page.bullets("Also", report.notes)
@@ -174,6 +175,18 @@ class _Page(Page):
         yield from self.lanes(lanes, *lanes.close_up, room, {})
         yield from self.marks(lanes, *lanes.close_up, room)
         yield from self.axis(lanes, *lanes.close_up, room, "")
+
+    def predicted(self, report: Report) -> Iterator[Text]:
+        """Draw the program with the repairs asked for, as predicted."""
+        lanes = predicted_lanes(report)
+        if lanes is None or report.prediction is None:
+            return
+        room = min(WIDEST_LANE, self.width - GUTTER)
+        made = wording.shorten(", ".join(report.prediction.repairs), self.width - GUTTER - 16)
+        yield Text()
+        yield self.line(f"{'':{GUTTER}}predicted with {made}", "dim")
+        yield from self.lanes(lanes, *lanes.window, room, {})
+        yield from self.axis(lanes, *lanes.window, room, "")
 
     def lanes(self, lanes: Lanes, start: int, end: int, room: int, beside: dict[Engine, str]) -> Iterator[Text]:
         """Draw one lane for each engine."""
