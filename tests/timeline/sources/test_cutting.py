@@ -122,3 +122,39 @@ def test_where_the_events_of_a_damaged_list_are(text: bytes, events: list[bytes]
     extents = list(_extents(text))
     assert [text[start:end] for start, end in extents] == events
     assert text[extents[-1][1] if extents else 0 :].lstrip(b" ,") == rest
+
+
+def test_the_layout_of_2026(kineto: SimpleNamespace) -> None:
+    """One field a line, a comma on a line of its own before the args, facts right behind the list's bracket."""
+
+    def event(cat: str, name: str, ts: str, dur: str, pid: int, tid: int, args: str) -> str:
+        fields = f'"ph": "X",\n    "cat": "{cat}",\n    "name": "{name}",\n    "pid": {pid},\n    "tid": {tid},\n    '
+        return f'\n  {{\n    {fields}"ts": {ts},\n    "dur": {dur}\n    ,\n    "args": {{\n      {args}\n    }}\n  }},'
+
+    head = ' {\n    "schemaVersion": 1,\n    "deviceProperties": [{"id": 0,"name": "NVIDIA H200"}],\n    '
+    head += (
+        '\n    "displayTimeUnit": "ms",\n    "baseTimeNanoseconds": 1790857026000000000,\n    "traceEvents": [\n    '
+    )
+    flow = '\n  {\n    "ph": "s",\n    "id": 5,\n    "pid": 1,\n    "tid": 2,\n    "ts": 1.000,\n    "cat": "ac2g",\n    "name": "ac2g"\n    \n  },'  # fmt: skip
+    last = '\n  {\n    "ph": "i",\n    \n    "s": "g",\n    "name": "Record Window End",\n    "pid": "",\n    "tid": "",\n    "ts": 9.000\n    \n  }'  # fmt: skip
+    tail = (
+        '\n  ],\n  "distributedInfo": {"backend": "nccl", "rank": 3, "world_size": 8, "pg_config": [{"pg_name": "0"}]},'
+    )
+    tail += '"traceName": "x.json" }'
+    for count in (1, 40):
+        events = [
+            event("cuda_runtime", "cudaLaunchKernel", f"{n}.250", "0.500", 1, 2, f'"cbid": 211,"correlation": {n}')
+            + flow
+            + event(
+                "kernel", "k", f"{n}.500", "0.125", 0, 7, f'"stream": 7,"correlation": {n},"graph id": 0,"priority": 0'
+            )
+            for n in range(1, count + 1)
+        ]
+        data = (head + "".join(events) + last + tail).encode()
+        for block in (1, 700, 1 << 20):
+            timeline = kineto.read_bytes(data, block)
+            assert timeline.ops.call.tolist() == list(range(count))
+            assert timeline.ops.start.tolist() == [250 + 1000 * n for n in range(count)]
+            assert (timeline.info["rank"], timeline.info["traceName"], timeline.lost) == (3, "x.json", ())
+            assert timeline.clock_ns == 1790857026000000000 + 1250
+            assert timeline.streams[0].priority == 0

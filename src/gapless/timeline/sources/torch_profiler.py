@@ -196,11 +196,12 @@ class _Reader:
 
     def _add_kernels(self, events: list[Complete]) -> None:
         found = args.decode_all(args.joined(events), events, args.KernelArgs)
-        for told in found:
+        devices, streams = _devices(events, found), _streams(events, found)
+        for told, device, stream in zip(found, devices, streams, strict=True):
             if told.priority is not None:
-                self._priorities[told.device, told.stream] = told.priority
+                self._priorities[device, stream] = told.priority
         self._kernels.add(
-            events, name=self._names_of(events), device=_devices(events, found), stream=_streams(events, found),
+            events, name=self._names_of(events), device=devices, stream=streams,
             correlation=[told.correlation for told in found],
             graph=[told.graph or told.node or -1 for told in found],
             registers=[told.registers for told in found], shared=[told.shared for told in found],
