@@ -25,6 +25,7 @@ def mixed(kineto: SimpleNamespace, count: int) -> list[dict[str, Any]]:
             kineto.host("cpu_op", f"aten::{n % 5}", start, n % 7),
             kineto.call("cudaLaunchKernel", start, 2, n),
             kineto.call("cuLaunchKernel", start, 1, n, cat="cuda_driver"),
+            kineto.call("hipMemcpyAsync", start, 1, n % 9) | {"args": {"correlation": n, "size": 64 + n}},
             kineto.flow("s", n),
             kineto.kernel(f"k{n % 3}", start + 3, n % 4, n, stream=7 + n % 3),
             kineto.copy("Memcpy HtoD (Pinned -> Device)", start + 3, 1, 100_000 + n % 11, stream=20),
@@ -135,8 +136,8 @@ def test_the_layout_of_2026(kineto: SimpleNamespace) -> None:
     head += (
         '\n    "displayTimeUnit": "ms",\n    "baseTimeNanoseconds": 1790857026000000000,\n    "traceEvents": [\n    '
     )
-    flow = '\n  {\n    "ph": "s",\n    "id": 5,\n    "pid": 1,\n    "tid": 2,\n    "ts": 1.000,\n    "cat": "ac2g",\n    "name": "ac2g"\n    \n  },'  # fmt: skip
-    last = '\n  {\n    "ph": "i",\n    \n    "s": "g",\n    "name": "Record Window End",\n    "pid": "",\n    "tid": "",\n    "ts": 9.000\n    \n  }'  # fmt: skip
+    flow = '\n  {\n    "ph": "s",\n    "id": 5,\n    "ts": 1.000,\n    "cat": "ac2g",\n    "name": "ac2g"\n    \n  },'
+    last = '\n  {\n    "ph": "i",\n    \n    "s": "g",\n    "name": "Record Window End",\n    "ts": 9.000\n    \n  }'
     tail = (
         '\n  ],\n  "distributedInfo": {"backend": "nccl", "rank": 3, "world_size": 8, "pg_config": [{"pg_name": "0"}]},'
     )

@@ -179,20 +179,18 @@ class _Reader:
         )  # fmt: skip
 
     def _add_calls(self, driver: bool, events: list[Complete]) -> None:
-        texts = args.joined(events)
-        if events[0].name.startswith("hip"):
-            hip = args.decode_all(texts, events, args.HipArgs)
-            correlation = [told.correlation for told in hip]
-            self._hip.add(
-                correlation=correlation, bytes=[_size(told) for told in hip], shared=[told.shared for told in hip],
-                grid=[told.grid for told in hip], block=[told.block for told in hip],
-            )  # fmt: skip
-        else:
-            correlation = [told.correlation for told in args.decode_all(texts, events, args.CallArgs)]
         self._calls.add(
-            events, name=self._names_of(events), thread=self._threads_of(events), correlation=correlation,
+            events, name=self._names_of(events), thread=self._threads_of(events),
+            correlation=[told.correlation for told in args.decode_all(args.joined(events), events, args.CallArgs)],
             driver=[driver] * len(events),
         )  # fmt: skip
+        if hip := [event for event in events if event.name.startswith("hip")]:
+            found = args.decode_all(args.joined(hip), hip, args.HipArgs)
+            self._hip.add(
+                correlation=[told.correlation for told in found], bytes=[_size(told) for told in found],
+                shared=[told.shared for told in found], grid=[told.grid for told in found],
+                block=[told.block for told in found],
+            )  # fmt: skip
 
     def _add_kernels(self, events: list[Complete]) -> None:
         found = args.decode_all(args.joined(events), events, args.KernelArgs)
