@@ -292,6 +292,26 @@ def test_what_costs_next_to_nothing_is_told_in_a_line(short):
     assert none.evidence.split()[0] in alone
 
 
+def test_a_repair_that_gains_nothing_is_not_advised(short):
+    idle = replace(short.findings[0], wall_ms=12.8, speedup=1.001, low=0.9, high=1.1)
+    text = to_text(replace(short, findings=(idle,)), width=80)
+    assert "no gain (1.00×)" in text
+    assert "do   nothing: no-sync alone would not make this run faster.\n" in text
+    assert "if   " not in text
+    assert "then " not in text
+    part = Prediction(repairs=("no-sync", "streams=4"), wall_ms=6.2, speedup=2.06)
+    assert "do   no-sync (likely)" in to_text(replace(short, findings=(idle,), together=part), width=80)
+
+
+def test_times_without_the_profiler_are_compared_with_each_other(short):
+    finding = replace(short.findings[0], wall_ms=8.0, speedup=1.25, low=1.2, high=1.3)
+    report = replace(short, findings=(finding,), replay=Replay(wall_ms=12.8, error=-0.00001, untraced_ms=10.0))
+    text = " ".join(to_text(report, width=80).split())
+    assert "then 8.00 ms instead of 10.0 ms, without the profiler" in text
+    assert "takes 12.8 ms, 0.0 % from what was measured" in text
+    assert "Without the profiler's own cost it would take 10.0 ms: gains are counted from that." in text
+
+
 @pytest.mark.parametrize(
     ("count", "words"),
     [

@@ -21,6 +21,8 @@ from gapless.views.lanes import LABELS, Lanes, axis, cells, lanes_of, marks, pre
 from gapless.views.page import COLORS, FAULT, GAIN, GUTTER, NARROWEST_LANE, PROSE, VERDICT, WIDEST_LANE, Page, plain
 
 NEGLIGIBLE = 0.005  # of the window: a fault that costs less is told in one line
+NO_GAIN = 1.005  # a smaller speed-up is none
+PROFILED = 0.01  # of the window: a profiler that costs more is told apart from the program
 NARROWEST_NAME = 28  # likewise for a timeline's name in the summary
 
 _LABEL = 5  # columns for a label inside a finding
@@ -218,7 +220,7 @@ class _Page(Page):
             if not brief:
                 yield from self.prose(self.foreign(finding.evidence))
                 yield from self.places(finding.where)
-                yield from self.cure(finding, report.wall_ms)
+                yield from self.cure(finding, report)
 
     def finding_title(self, number: int, finding: Finding, wall_ms: float, *, brief: bool) -> Iterator[Text]:
         """Say what a cause is and what it costs or its repair gains."""
@@ -249,9 +251,12 @@ class _Page(Page):
             label = "at" if i == 0 else ""
             yield self.line(f"{'':{GUTTER}}{label:<{_LABEL}}", "dim", (name, ""), (count, "dim"))
 
-    def cure(self, finding: Finding, wall_ms: float) -> Iterator[Text]:
-        """Say what to do about it, when that is safe, and what it is worth."""
+    def cure(self, finding: Finding, report: Report) -> Iterator[Text]:
+        """Say what to do about it, when that is safe, and what it is worth; no advice that does not pay."""
         repair = finding.repair
+        if repair and _gains_nothing(finding, report):
+            yield from self.labelled("do", self.text(f"nothing: {repair.name} alone would not make this run faster."))
+            return
         if repair:
             words = self.text(repair.name, "bold")
             words.append_text(self.text(f" ({repair.grade})"))
@@ -263,7 +268,9 @@ class _Page(Page):
         elif finding.advice:
             yield from self.labelled("do", self.text(finding.advice))
         if finding.wall_ms is not None:
-            change = f"{wording.duration(finding.wall_ms)} instead of {wording.duration(wall_ms)}"
+            change = f"{wording.duration(finding.wall_ms)} instead of {wording.duration(report.wall_ms)}"
+            if untraced := _untraced(report):
+                change = f"{wording.duration(finding.wall_ms)} instead of {untraced}, without the profiler"
             yield from self.labelled("then", self.text(change))
 
     def labelled(self, label: str, words: Text) -> Iterator[Text]:
@@ -280,8 +287,10 @@ class _Page(Page):
         if report.replay:
             lines.append(
                 f"The program replayed unchanged takes {wording.duration(report.replay.wall_ms)}, "
-                f"{report.replay.error * 100:+.1f} % from what was measured: predictions are no surer than that."
+                f"{_signed(report.replay.error)} from what was measured: predictions are no surer than that."
             )
+            if untraced := _untraced(report):
+                lines.append(f"Without the profiler's own cost it would take {untraced}: gains are counted from that.")
         if lines:
             yield Text()
         for line in lines:
@@ -351,8 +360,27 @@ def _worth(finding: Finding, wall_ms: float) -> str:
     return f"{'binds' if finding.verdict else 'costs'} {wording.duration(finding.cost_ms)}{share}"
 
 
+def _gains_nothing(finding: Finding, report: Report) -> bool:
+    """Say whether a repair gains nothing alone and is no part of a set that gains."""
+    if finding.repair is None or finding.speedup is None or finding.speedup >= NO_GAIN:
+        return False
+    return report.together is None or finding.repair.name not in report.together.repairs
+
+
+def _untraced(report: Report) -> str:
+    """Give the time that gains are counted from, where it is not the measured one: without the profiler's own cost."""
+    untraced = report.replay.untraced_ms if report.replay else None
+    return wording.duration(untraced) if untraced and abs(untraced / report.wall_ms - 1) > PROFILED else ""
+
+
+def _signed(share: float) -> str:
+    """Give a difference in percent, with its sign where it is not nothing."""
+    text = f"{share * 100:+.1f} %"
+    return text if text.strip("+-") != "0.0 %" else "0.0 %"
+
+
 def _gain(speedup: float, low: float | None, high: float | None) -> str:
-    if speedup < 1.005:
+    if speedup < NO_GAIN:
         return f"no gain ({wording.times(speedup)})"
     interval = f" ({wording.figure(low)} to {wording.figure(high)})" if low and high else ""
     return f"{wording.times(speedup)} faster{interval}"
