@@ -430,10 +430,9 @@ def _explained(path: Path, asked: _Asked, *, quiet: bool = False) -> Report:
 
     with _blaming_itself(path, "explain"), _progress(path, quiet=quiet) as progress:
         timeline = load(path, progress=progress)
-        return explain(
-            timeline, device=asked.device, apply=asked.apply, machine=asked.machine,
-            **asked.window(timeline, asked.device),
-        )  # fmt: skip
+        chosen = {"apply": asked.apply, "machine": asked.machine}
+        chosen = {name: value for name, value in chosen.items() if value}
+        return explain(timeline, device=asked.device, **asked.window(timeline, asked.device), **chosen)
 
 
 def _save(report: Report, asked: _Asked) -> str:
