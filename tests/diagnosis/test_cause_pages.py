@@ -50,7 +50,7 @@ def test_a_page_has_a_line_that_stands_alone_and_the_fixed_headings(slug):
 @pytest.mark.parametrize("slug", SLUGS)
 def test_repairs_have_the_names_that_apply_takes(slug):
     source = (FOLDER / f"{slug.replace('-', '_')}.py").read_text()
-    names = re.findall(r'Repair\(\s*name=f?"([a-z-]+)', source)
+    names = re.findall(r'(?:Repair\(\s*name=f?|repair = )"([a-z-]+)', source)
     assert set(names) <= REPAIRS
     if "verdict=True" in source or slug == "host-bound":
         assert not names

@@ -586,7 +586,10 @@ def test_inputs_copied_in_the_stream_of_the_kernels(made):
         host.h2d(0, 16 * MIB)
         for _ in range(10):
             host.kernel(0, 60 * US)
-    assert gpu.explain().findings[0].cause == "single-stream"
+    finding = gpu.explain().findings[0]
+    assert finding.cause == "single-stream"
+    assert finding.repair is not None
+    assert finding.repair.name == "prefetch=1"  # steps may build on one another: they are not dealt to streams
 
 
 def test_inputs_copied_ahead_in_a_stream_of_their_own_are_no_fault(made):

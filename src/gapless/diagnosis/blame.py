@@ -105,14 +105,15 @@ def _charged(work: Work, engine: Engine, gaps: _Gaps, excess: Excess) -> Waits:
     own_since = np.diff(own_before, prepend=0)
     simple = _only_host_was_late(work, gaps) & (slow == 0)
     blocked = np.zeros(len(gaps.op), np.int64)
-    held_up = np.asarray(walker.held_up)[gaps.op] > 0
-    for i in np.flatnonzero(~simple | held_up | (own_since > 0)).tolist():
-        walker.saved += int(own_since[i])
-        if simple[i]:
-            blocked[i] = walker.of_block(int(gaps.op[i]), int(winnable[i]))
+    rows = np.flatnonzero(~simple | (np.asarray(walker.held_up)[gaps.op] > 0) | (own_since > 0))
+    columns = (gaps.start, gaps.end, gaps.op, winnable, slow, copies, own_since, simple)
+    table = zip(rows.tolist(), *(column[rows].tolist() for column in columns), strict=True)
+    for row, begin, end, op, left, too_long, copy, brought, is_simple in table:
+        walker.saved += brought
+        if is_simple:
+            blocked[row] = walker.of_block(op, left)
         else:
-            walker.explain(int(gaps.start[i]), int(gaps.end[i]), int(gaps.op[i]), int(winnable[i]), int(slow[i]),
-                           int(copies[i]))  # fmt: skip
+            walker.explain(begin, end, op, left, too_long, copy)
     block = np.asarray(walker.last_block)[gaps.op]
     start, end, op = gaps.start, gaps.end, gaps.op
     return Waits.join([

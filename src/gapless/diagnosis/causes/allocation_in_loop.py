@@ -51,8 +51,8 @@ def finding(case: Case, waits: Waits) -> Finding | None:
     rows = np.union1d(rows, case.distinct(waits.call[waits.reason == Reason.BLOCKED]))
     cost = int(waits.cost.sum())
     blocked = int(waits.cost[waits.reason == Reason.BLOCKED].sum())
-    counts = [f"{count:,} {name}" for name, count in case.count_by_api(rows)]
-    parts = []
+    counts = ", ".join(f"{count:,} {name}" for name, count in case.count_by_api(rows))
+    parts: list[str] = []
     if blocked:
         parts.append(f"frees that wait for the whole device cost {ms(blocked)}")
     if cost - blocked:
@@ -62,13 +62,12 @@ def finding(case: Case, waits: Waits) -> Finding | None:
         title=f"{plural(len(rows), 'allocation call')} between the launches",
         cost_ms=cost / 1e6,
         count=len(rows),
-        evidence=f"{', '.join(counts)}: {' and '.join(parts) or 'here they cost the device nothing'}.",
-        advice="Allocate before the loop and reuse, or take a stream-ordered pool (cudaMallocAsync with a "
-        "release threshold).",
+        evidence=f"{counts}: {' and '.join(parts) or 'here they cost the device nothing'}.",
+        advice="Allocate before the loop and reuse, or take a stream-ordered pool (cudaMallocAsync with a release "
+        "threshold).",
         where=case.where(rows),
         repair=Repair(name="pool", grade="likely",
-                      precondition="no code relies on the free as a synchronise; a buffer goes back to the pool "
-                      "only after "
-                      "its last use"),
+                      precondition="no code relies on the free as a synchronise; a buffer goes back to the pool only "
+                      "after its last use"),
         spans=case.spans(waits),
     )  # fmt: skip

@@ -46,8 +46,7 @@ def finding(case: Case, waits: Waits) -> Finding | None:
         cost_ms=use.busy_ns / 1e6,
         count=use.ops,
         evidence=f"{name} copies run for {ms(use.busy_ns)} of {ms(case.wall)} ({case.busy(engine):.0%}), "
-        f"{size(use.bytes)} at "
-        f"{use.gb_per_s:.3g} GB/s{case.turnaround_words}. Overlap has little left to give.",
+        f"{size(use.bytes)} at {use.gb_per_s:.3g} GB/s{case.turnaround_words}. Overlap has little left to give.",
         advice="Move fewer bytes: keep data on the device, copy smaller types and convert there.",
         verdict=True,
     )

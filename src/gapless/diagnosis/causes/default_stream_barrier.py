@@ -56,7 +56,6 @@ def finding(case: Case, waits: Waits) -> Finding | None:
               if work.timeline.streams[s].kind is not StreamKind.LEGACY]  # fmt: skip
     inferred = any(work.timeline.streams[s].inferred for s in fenced)
     issuers = case.issuers(culprits)
-    apis = sorted({work.timeline.name_of(int(name)) for name in work.calls.name[issuers]})
     cost = int(waits.cost.sum())
     spent = int((work.ops.end - work.ops.start)[culprits].sum())
     return Finding(
@@ -65,13 +64,12 @@ def finding(case: Case, waits: Waits) -> Finding | None:
         f"{plural(len(fenced), 'other stream')}",
         cost_ms=cost / 1e6,
         count=len(culprits),
-        evidence=f"{' and '.join(apis) or 'Work'} on the legacy default stream takes {ms(spent)} itself, but "
-        "waits for all "
-        f"work of {plural(len(fenced), 'blocking stream')}{' (blocking by the fencing seen)' * inferred} and "
-        "holds back all "
-        f"that comes after: {ms(cost)} in which the engines wait for each other.",
-        advice="Put the operation into the stream of the work it belongs to (the Async form with a stream), "
-        "or create the streams with cudaStreamNonBlocking.",
+        evidence=f"{case.api_names(issuers) or 'Work'} on the legacy default stream takes {ms(spent)} itself, but "
+        f"waits for all work of {plural(len(fenced), 'blocking stream')}"
+        f"{' (blocking by the fencing seen)' * inferred} and holds back what comes after: {ms(cost)} in which the "
+        f"{case.engine_words} wait.",
+        advice="Put the operation into the stream of the work it belongs to (the Async form with a stream), or create "
+        "the streams with cudaStreamNonBlocking.",
         where=case.where(issuers),
         repair=Repair(name="off-default-stream", grade="likely",
                       precondition="no stream relies on the fence for its order; if one does, an event and a wait take "

@@ -36,33 +36,36 @@ from ..report import Finding, Repair
 from ..waits import Reason, Waits
 
 QUEUES, COPY_QUEUES = 8, 4  # R6.5, defaults
+COPIES = (OpKind.H2D, OpKind.D2H)
 
 
 def claims(case: Case) -> Bools:
     """Unexplained waits in programs with more streams in use than queues."""
     ops = case.work.ops
-    copies = np.isin(ops.kind, (OpKind.H2D, OpKind.D2H))
+    copies = np.isin(ops.kind, COPIES)
     crowded = len(np.unique(ops.stream[~copies])) > QUEUES
     crowded_copies = len(np.unique(ops.stream[copies])) > COPY_QUEUES
-    of_copy = np.isin(ops.kind[case.waits.op], (OpKind.H2D, OpKind.D2H)) if len(case.waits) else np.zeros(0, bool)
-    return case.reason(Reason.UNEXPLAINED) & np.where(of_copy, crowded_copies, crowded)
+    return case.reason(Reason.UNEXPLAINED) & np.where(copies[case.waits.op], crowded_copies, crowded)
 
 
 def finding(case: Case, waits: Waits) -> Finding | None:
     """Say how many streams compete, and how long ready work waited."""
     if not case.matters(waits):
         return None
-    cost = int(waits.cost.sum())
-    streams = len(np.unique(case.work.ops.stream))
+    ops, cost = case.work.ops, int(waits.cost.sum())
+    count = case.count(waits.op)
+    of_copies = np.isin(ops.kind, COPIES)
+    mostly_copies = np.count_nonzero(of_copies[waits.op]) > len(waits) / 2
+    streams = len(np.unique(ops.stream[of_copies == mostly_copies]))
+    queues = f"{COPY_QUEUES} hardware queues for copies each way" if mostly_copies else f"{QUEUES} hardware queues"
     return Finding(
         cause="hardware-queue",
-        title=f"{streams} streams share {QUEUES} hardware queues",
+        title=f"{streams} streams share {queues}",
         cost_ms=cost / 1e6,
-        count=case.count(waits.op),
-        evidence=f"{plural(case.count(waits.op), 'operation')} started {ms(cost)} after all that the timeline "
-        "shows had let "
-        f"them. With {streams} streams in use, sharing a queue with a stalled stream is the likely reason; an "
-        "event wait that the timeline does not show would look the same.",
+        count=count,
+        evidence=f"{plural(count, 'operation')} started {ms(cost)} after all that the timeline shows had let "
+        f"{'it' if count == 1 else 'them'}. A queue shared with a stalled stream is the likely reason; an event wait "
+        "that the timeline does not show would look the same.",
         advice="Use fewer streams, or set CUDA_DEVICE_MAX_CONNECTIONS=32 before the program starts.",
         where=case.where(case.issuers(waits.op)),
         repair=Repair(name="connections=32", grade="needs care", precondition="no code relies on launch order"),

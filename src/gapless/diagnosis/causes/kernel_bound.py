@@ -44,9 +44,10 @@ def finding(case: Case, waits: Waits) -> Finding | None:
         title=f"The kernels {case.fill_words}",
         cost_ms=use.busy_ns / 1e6,
         count=use.ops,
-        evidence=f"{plural(use.ops, 'kernel')} and memsets run for {ms(use.busy_ns)} of {ms(case.wall)} "
-        f"({case.busy(Engine.SM):.0%}){case.turnaround_words}. Most time goes to {case.longest_kernel}.",
-        advice="Make the kernels faster (Nsight Compute tells how good they are), or use more devices; streams "
-        "cannot help.",
+        evidence=f"{plural(use.ops, 'kernel, copy or memset', 'kernels, copies and memsets')} on the SMs run for "
+        f"{ms(use.busy_ns)} of {ms(case.wall)} ({case.busy(Engine.SM):.0%}){case.turnaround_words}. Most time goes to "
+        f"{case.longest_kernel}.",
+        advice="Make the kernels faster (Nsight Compute tells how good they are), or use more devices; streams cannot "
+        "help.",
         verdict=True,
     )

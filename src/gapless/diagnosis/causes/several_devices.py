@@ -61,12 +61,11 @@ def finding(case: Case, waits: Waits) -> Finding | None:
         title="Communication with other devices is not hidden behind computation",
         cost_ms=exposed / 1e6,
         count=len(rows),
-        evidence=f"{plural(len(rows), 'collective or peer copy', 'collectives and peer copies')} last "
-        f"{ms(lasted)}; for "
-        f"{ms(exposed)} of it nothing else runs on this device. Their time includes waiting for slower ranks.",
-        advice="Overlap communication with computation (buckets, asynchronous collectives) and balance the "
-        "ranks; streams "
-        "of one device cannot help.",
+        evidence=f"{plural(len(rows), 'collective or peer copy', 'collectives and peer copies')} last"
+        f"{'s' * (len(rows) == 1)} {ms(lasted)}; for {ms(exposed)} of it nothing else runs on this device. Their time "
+        "includes waiting for slower ranks.",
+        advice="Overlap communication with computation (buckets, asynchronous collectives) and balance the ranks; "
+        "streams of one device cannot help.",
         where=case.where(case.issuers(rows)),
         verdict=True,
     )

@@ -55,10 +55,9 @@ def finding(case: Case, waits: Waits) -> Finding | None:
         title=f"{len(worked)} processes share this GPU",
         cost_ms=rest / 1e6,
         count=len(worked),
-        evidence=f"Processes {', '.join(map(str, sorted(worked)))} issue work to one device. Without "
-        "MPS their kernels never run at the same time, whatever streams they use.",
-        advice="Start the Multi-Process Service (MPS), or use one process with several streams. Streams do not "
-        "work between "
-        "processes.",
+        evidence=f"Processes {', '.join(map(str, sorted(worked)))} issue work to one device. Without MPS their kernels "
+        "never run at the same time, whatever streams they use.",
+        advice="Start the Multi-Process Service (MPS), or use one process with several streams. Streams do not work "
+        "between processes.",
         verdict=True,
     )

@@ -9,17 +9,18 @@ none of the results. N chunks of three equal phases then take 3N units instead o
 
 ## Evidence needed
 The stream of every operation. An upload behind a kernel or a download, or anything behind a download, needs no result
-of it: that is the order which costs.
+of it: that is the order which costs. One large copy in each direction, where that is all there is.
 
 ## What repairs it
 ``streams=4``: deal the chunks to three or four streams, each with its own input and output buffers, all from pinned
-memory and with the stream passed to every call. For a training or inference loop: ``prefetch=2``, the next inputs
-copied on a copy stream with an event for the hand-over.
+memory and with the stream passed to every call. ``prefetch=1`` where many kernels follow each input and nothing but
+values comes back, as in training: the next input is copied on a copy stream, with an event for the hand-over.
+``chunks=8`` where there is but one large copy: cut it, and deal the pieces to streams.
 
 ## When the repair does not pay or is unsafe
 Streams win at most what the other engines do beside the busiest one; if kernels fill the time (``kernel-bound``)
 nothing is left to win. Chunks of one stream may share buffers safely; in several streams every chunk in flight needs
-its own. One large copy and one large kernel must first be cut into chunks.
+its own. Steps that build on one another must not be dealt to streams.
 
 ## What it cannot see
 Which buffers the operations use: whether chunks depend on each other is for you to say.
@@ -32,12 +33,14 @@ import numpy as np
 from gapless.model.kinds import Engine, OpKind, StreamKind
 
 from ..case import PAYS, Bools, Case, ms, size
+from ..host import TINY
 from ..report import Finding, Repair
 from ..reuse import chunk_streams, phases
 from ..waits import Reason, Waits
 from ..work import Ints
 
 CHUNKS = 8  # to cut one large chunk into
+STEP = 4  # kernels for each input, from which it is a step of a larger program
 LARGE = 8 << 20  # bytes: an eighth of it still moves at the rate of the link
 
 
@@ -51,6 +54,14 @@ def finding(case: Case, waits: Waits) -> Finding | None:
     if not case.matters(waits):
         return _one_chunk(case)
     cost = int(waits.cost.sum())
+    advice = "Deal the chunks to 3 or 4 streams, each with its own pinned buffers; pass the stream to every call."
+    repair = "streams=4"
+    precondition = "the chunks are independent, and every chunk in flight has buffers of its own"
+    if _is_steps(case):
+        advice = "Copy the next input from pinned memory in a stream of its own, while the kernels work on this one; "
+        advice += "an event hands it over."
+        repair = "prefetch=1"
+        precondition = "the next input is known a step ahead, and there is memory for one more"
     return Finding(
         cause="single-stream",
         title=f"Copies and kernels take turns in {_stream_name(case)}",
@@ -58,12 +69,22 @@ def finding(case: Case, waits: Waits) -> Finding | None:
         count=case.count(waits.op),
         evidence=f"{phases(case)}, one after another in {_stream_name(case)}: {ms(cost)} in which an operation waits "
         "for one whose result it does not need.",
-        advice="Deal the chunks to 3 or 4 streams, each with its own pinned buffers; pass the stream to every call.",
+        advice=advice,
         where=case.where(case.issuers(waits.op)),
-        repair=Repair(name="streams=4", grade="likely",
-                      precondition="the chunks are independent, and every chunk in flight has buffers of its own"),
+        repair=Repair(name=repair, grade="likely", precondition=precondition),
         spans=case.spans(waits),
-    )  # fmt: skip
+    )
+
+
+def _is_steps(case: Case) -> bool:
+    """Tell whether inputs go to many kernels and nothing but values comes back, as in training: steps, not chunks.
+
+    A step may build on the one before, so steps must not be dealt to streams.
+    """
+    ops = case.work.ops
+    inputs = np.count_nonzero((ops.kind == OpKind.H2D) & (ops.bytes > TINY))
+    results = np.count_nonzero((ops.kind == OpKind.D2H) & (ops.bytes > TINY))
+    return not results and bool(np.count_nonzero(ops.kind == OpKind.KERNEL) >= STEP * inputs)
 
 
 def _one_chunk(case: Case) -> Finding | None:

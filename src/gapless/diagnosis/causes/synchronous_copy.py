@@ -42,17 +42,15 @@ def finding(case: Case, waits: Waits) -> Finding | None:
     if not len(waits):
         return None
     calls = case.distinct(waits.call)
-    apis = case.api_names(calls)
     cost = int(waits.cost.sum())
-    which = directions(case.work.ops.kind[waits.by[waits.by >= 0]])
+    which = " ".join(["synchronous", directions(case.work.ops.kind[waits.by[waits.by >= 0]])]).strip()
     return Finding(
         cause="synchronous-copy",
-        title=f"{plural(len(calls), f'synchronous {which} copy'.replace('  ', ' '), f'synchronous {which} copies')}",
+        title=plural(len(calls), f"{which} copy", f"{which} copies"),
         cost_ms=cost / 1e6,
         count=len(calls),
-        evidence=f"The host stands in {apis} until the copy is done and issues nothing meanwhile: {ms(cost)} in "
-        "which the "
-        f"{case.engine_words} wait.",
+        evidence=f"The host stands in {case.api_names(calls)} until the copy is done, and issues nothing meanwhile: "
+        f"{ms(cost)} in which the {case.engine_words} wait.",
         advice="Use the Async form with a stream, and an event where the host needs the result.",
         where=case.where(calls),
         repair=Repair(name="no-sync", grade="likely",
