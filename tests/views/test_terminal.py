@@ -310,6 +310,8 @@ def test_times_without_the_profiler_are_compared_with_each_other(short):
     assert "then 8.00 ms instead of 10.0 ms, without the profiler" in text
     assert "takes 12.8 ms, 0.0 % from what was measured" in text
     assert "Without the profiler's own cost it would take 10.0 ms: gains are counted from that." in text
+    longer = replace(report, replay=Replay(wall_ms=12.8, error=0.0, untraced_ms=14.0))
+    assert "profiler" not in to_text(longer, width=80)
 
 
 @pytest.mark.parametrize(

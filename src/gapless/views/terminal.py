@@ -370,7 +370,7 @@ def _gains_nothing(finding: Finding, report: Report) -> bool:
 def _untraced(report: Report) -> str:
     """Give the time that gains are counted from, where it is not the measured one: without the profiler's own cost."""
     untraced = report.replay.untraced_ms if report.replay else None
-    return wording.duration(untraced) if untraced and abs(untraced / report.wall_ms - 1) > PROFILED else ""
+    return wording.duration(untraced) if untraced and untraced < (1 - PROFILED) * report.wall_ms else ""
 
 
 def _signed(share: float) -> str:
