@@ -6,6 +6,9 @@ win is its idle time. So every gap of that engine is walked back from the operat
 operation (stream order, a fence, an event, a busy engine, the host)? If it only waited for its input, the walk goes on
 with the input. If it waited for something that need not have been so, the gap is charged to it, as far as the operation
 could have started earlier without it; the rest of the gap goes to the next best constraint, and so on.
+
+Lifting waits on the device wins no more than the host can follow, so what has been charged is remembered along the way,
+and a gap that the host's own pace would make in any case is charged to that.
 """
 
 from __future__ import annotations

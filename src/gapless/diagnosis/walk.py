@@ -17,7 +17,6 @@ from .work import HOP, LONG_AGO, Work
 
 LONGEST_WALK = 256  # steps: a walk of this length has left every sensible gap
 
-
 _BY_THE_HOST = (Reason.BLOCKED, Reason.HOST, Reason.PACE)
 # What brings the device forward, and the host no more than the device had held it up.
 _SAVES = (Reason.REUSE, Reason.FENCE, Reason.BLOCKED, Reason.SLOW_COPY, Reason.UNEXPLAINED)
