@@ -222,8 +222,8 @@ def made_timeline():
         return Timeline(
             ops=Ops.build(
                 kind=[r[0] for r in rows], stream=[r[1] for r in rows], start=[r[2] for r in rows],
-                end=[r[3] for r in rows], bytes=[r[4] for r in rows], call=[r[5] for r in rows], src=[r[6] for r in rows],
-                dst=[r[6] for r in rows], device=[0] * len(rows), name=[0] * len(rows),
+                end=[r[3] for r in rows], bytes=[r[4] for r in rows], call=[r[5] for r in rows],
+                src=[r[6] for r in rows], dst=[r[6] for r in rows], device=[0] * len(rows), name=[0] * len(rows),
             ),
             calls=Calls.build(
                 kind=[c[0] for c in calls], thread=[c[1] for c in calls], start=[c[2] for c in calls],
@@ -234,7 +234,8 @@ def made_timeline():
                 call=[m[2] if m[2] < len(calls) else -1 for m in marks], waits_on=[m[3] for m in marks],
                 record=[m[4] for m in marks], start=[0] * len(marks), end=[0] * len(marks),
             ),
-            devices=(Device(id=0, name="NVIDIA H200", sms=132),), streams=tuple(Stream(device=0, id=i, kind=StreamKind(k)) for i, k in enumerate(kinds)),
+            devices=(Device(id=0, name="NVIDIA H200", sms=132),),
+            streams=tuple(Stream(device=0, id=i, kind=StreamKind(k)) for i, k in enumerate(kinds)),
             threads=tuple(Thread(pid=1, tid=i) for i in range(3)), strings=("work",), source="made.json",
         )  # fmt: skip
 

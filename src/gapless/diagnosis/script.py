@@ -106,6 +106,8 @@ class Script:
     def without(self, dropped: Iterable[int]) -> Script:
         """Leave acts out (by index); the host's own work before them stays."""
         gone = set(dropped)
+        if not gone:
+            return self
         kept: list[Act] = []
         carried: dict[int, int] = {}
         for i, act in enumerate(self.acts):

@@ -90,14 +90,21 @@ class WhatIf:
         """Make repairs one after the other and run the result. Raises GaplessError for a repair that there is not."""
         names = tuple(repairs)
         if names not in self._known:
-            script, changed = self.script, False
+            script, effective = self.script, list[str]()
             for name in names:
                 slug, value = parse(name)
                 repaired = REPAIRS[slug].apply(script, value, self._shop)
-                changed |= repaired is not script
+                if repaired is not script:
+                    effective.append(name)
                 script = repaired
-            result = run(script, self.work, self._machine_for(script)) if changed else self.before
-            self._known[names] = Outcome(repairs=names, script=script, run=result, changed=changed)
+            same = tuple(effective)  # repairs that found nothing to change need no run of their own
+            if not same:
+                result = self.before
+            elif same in self._known:
+                result = self._known[same].run
+            else:
+                result = run(script, self.work, self._machine_for(script))
+            self._known[names] = Outcome(repairs=names, script=script, run=result, changed=bool(same))
         return self._known[names]
 
     def predict(self, repairs: Sequence[str]) -> Prediction:

@@ -24,6 +24,8 @@ _SYNCHRONOUS_COPY = 3_500  # ns: own cost of a small cudaMemcpy that waits for n
 def apply(script: Script, value: int, shop: Shop) -> Script:
     """Make all created streams non-blocking; where data pass between them and the default stream, let events order."""
     legacy = script.legacy
+    if not any(act.stream in legacy for act in script.acts if act.works):
+        return script
     acts = [_freed(act) if act.stream in legacy else act for act in script.acts]
     following = next_in_other_stream(script)
     pairs = [(i, after) for i, after in following.items()

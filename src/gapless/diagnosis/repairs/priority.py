@@ -1,6 +1,7 @@
 """Urgent work comes to its engine first: short blocks in the bulk work, few copies in flight.
 
-It makes the urgent path quicker, not the whole: the wall time is predicted to stay as it is.
+Always safe: a priority orders nothing that a program may rely on. It makes the urgent path quicker, not the whole, so
+the wall time is predicted to stay as it is.
 """
 
 from __future__ import annotations

@@ -30,4 +30,5 @@ def apply(script: Script, value: int, shop: Shop) -> Script:
         cost = usual[act.call] if long_ and kind not in seen else act.cost
         acts.append(replace(act, cost=cost, gap=act.gap - act.setting_up, setting_up=0))
         seen.add(kind)
-    return script.with_acts(acts)
+    changed = any(new is not old for new, old in zip(acts, script.acts, strict=True))
+    return script.with_acts(acts) if changed else script

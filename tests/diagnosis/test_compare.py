@@ -1,0 +1,122 @@
+"""Compare two timelines, and gates."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import gapless
+from gapless import cli
+from gapless.diagnosis.compare import compare, hold
+from gapless.model.errors import GaplessError
+
+
+@pytest.fixture(scope="module")
+def reports(made):
+    serial, four = made.Gpu(), made.Gpu()
+    made.loop(serial, streams=1)
+    made.loop(four, streams=4)
+    return serial.explain(), four.explain()
+
+
+def test_what_changed(reports):
+    found = compare(*reports)
+    assert [finding.cause for finding in found.went] == ["single-stream"]
+    assert "single-stream" not in [finding.cause for finding in found.came]
+    assert found.speedup == pytest.approx(reports[0].wall_ms / reports[1].wall_ms)
+    assert found.prediction is not None
+    assert found.prediction.repairs == ("streams=4",)
+    assert "streams=4 was predicted" in found.verdict
+
+
+def test_the_other_way_round(reports):
+    found = compare(reports[1], reports[0])
+    assert "single-stream" in [finding.cause for finding in found.came]
+    assert found.speedup < 1
+
+
+def test_the_same_twice(reports):
+    found = compare(reports[0], reports[0])
+    assert (found.went, found.came) == ((), ())
+    assert [change.cause for change in found.stayed] == ["single-stream"]
+    assert found.speedup == found.untraced == 1
+    assert found.prediction is None
+
+
+def test_plain_values(reports):
+    values = json.loads(json.dumps(compare(*reports, gates=["overlapped>=0.3", "no single-stream"]).to_dict()))
+    assert {"version", "before", "after", "went", "came", "stayed", "speedup", "gates"} <= values.keys()
+    assert values["went"] == ["single-stream"]
+    assert [gate["holds"] for gate in values["gates"]] == [True, True]
+    assert values["gates"][0]["got"] == pytest.approx(reports[1].overlapped)
+
+
+@pytest.mark.parametrize(
+    ("gate", "holds"),
+    [("overlapped>=0.3", False), ("overlapped < 1%", True), ("wall_ms<=1000", True), ("wall_ms>1e3", False),
+     ("busy.sm>=20%", True), ("no single-stream", False), ("no pageable-copy", True), ("gb_per_s.h2d>1", True),
+     ("step_ms<5", False), ("replay_error<5%", True)],
+)  # fmt: skip
+def test_gates(reports, gate, holds):
+    (held,) = hold(reports[0], [gate])
+    assert held.holds is holds
+    assert held.reason.startswith(gate)
+    assert "\n" not in held.reason
+
+
+@pytest.mark.parametrize(
+    ("gate", "says"),
+    [("overlaped>=0.6", "Did you mean overlapped"), ("overlapped", "cannot be read"), ("overlapped>=x", "is no number"),
+     ("no pageable-cpy", "Did you mean pageable-copy"), ("", "cannot be read"), ("no", "cannot be read"),
+     ("wall_ms<=nan", "is no number"), ("speedup>=1", "The names are")],
+)  # fmt: skip
+def test_a_gate_that_cannot_be_read(reports, gate, says):
+    with pytest.raises(GaplessError, match=says):
+        hold(reports[0], [gate])
+
+
+def test_it_prints_itself(reports):
+    text = str(gapless.compare(*reports, gates=["speedup>=1.5"]))
+    assert "Went" in text
+    assert "speedup>=1.5: holds" in text
+
+
+def run(capsys, *arguments: object) -> tuple[int, str, str]:
+    status = cli.main([str(argument) for argument in arguments])
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def test_from_the_shell(shared: Path, capsys, tmp_path: Path):
+    loops = shared / "groundtruth" / "loop"
+    before, after = loops / "balanced16M.serial1.json.gz", loops / "balanced16M.four.json.gz"
+    status, out, err = run(
+        capsys, "compare", before, after, "--json", "--gate", "speedup>=2", "--gate", "no single-stream"
+    )
+    assert (status, err) == (0, "")
+    assert json.loads(out)["went"] == ["single-stream"]
+    status, out, err = run(capsys, "compare", before, after, "--gate", "wall_ms<=20")
+    assert status == 1
+    assert err.count("\n") == 1
+    assert "wall_ms<=20" in err
+    status, out, err = run(capsys, "compare", before, after, "--gate", "wal_ms<=20")
+    assert (status, out) == (2, "")
+    assert "Did you mean wall_ms" in err
+    status, out, err = run(capsys, "explain", before, "--gate", "no single-stream", "--json")
+    assert status == 1
+    assert json.loads(out)["findings"][0]["cause"] == "single-stream"
+    tape = tmp_path / "repaired.tape"
+    status, out, err = run(capsys, "explain", before, "--apply", "streams=4", "--save", tape)
+    assert (status, err) == (0, "")
+    assert tape.exists()
+    status, out, err = run(capsys, "explain", before, "--apply", "streams=4", "--save", tape)
+    assert status == 2
+    assert "is there already" in err
+    status, out, err = run(capsys, "explain", before, "--apply", "stream=4")
+    assert (status, out) == (2, "")
+    assert "Did you mean streams" in err
+    status, out, err = run(capsys, "explain", before, "--save", tmp_path / "x.tape")
+    assert status == 2
+    assert "--apply" in err

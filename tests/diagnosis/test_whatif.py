@@ -1,0 +1,104 @@
+"""Predictions against what was measured, and what must not be promised."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import gapless
+from gapless.diagnosis.as_tape import about, save
+from gapless.model.errors import GaplessError
+from gapless.model.simulation import simulate
+from gapless.timeline.sources import load
+
+# The repair, and how far from the measured gain its prediction may lie (relative).
+PAIRS = [
+    ("loop/balanced16M.serial1", ["streams=4"], "loop/balanced16M.four", 0.04),
+    ("loop/balanced16M.trap4", ["off-default-stream"], "loop/balanced16M.trap4_nb", 0.03),
+    ("loop/balanced16M.pageable1", ["pin", "streams=4"], "loop/balanced16M.four", 0.05),
+    ("loop/kernelheavy16M.devsync4", ["no-sync"], "loop/kernelheavy16M.four", 0.03),
+    ("loop/partialgpu4M.malloc4", ["pool"], "loop/partialgpu4M.four", 0.04),
+    ("torch/nothing_to_overlap.before", ["streams=4"], "torch/nothing_to_overlap.after", 0.01),
+]
+
+
+@pytest.mark.parametrize(("before", "repairs", "after", "bound"), PAIRS)
+def test_prediction_meets_the_measurement(shared: Path, before, repairs, after, bound):
+    walls = json.loads((shared / "groundtruth" / "walls.json").read_text())
+    report = gapless.explain(shared / "groundtruth" / f"{before}.json.gz", apply=repairs)
+    assert report.prediction is not None
+    measured = walls[before]["wall_ms"] / walls[after]["wall_ms"]
+    assert report.prediction.speedup == pytest.approx(measured, rel=bound)
+    assert report.prediction.low <= report.prediction.speedup <= report.prediction.high
+
+
+def test_a_value_read_each_step_promises_nothing(shared: Path):
+    report = gapless.explain(shared / "groundtruth" / "torch" / "item_each_step.before.json.gz")
+    gains = [finding.speedup for finding in report.findings if finding.speedup]
+    assert gains
+    assert max(gains) < 1.1
+    assert report.together is None
+
+
+def test_the_profiler_is_taken_out(shared: Path):
+    report = gapless.explain(shared / "groundtruth" / "torch" / "launch_bound.before.json.gz")
+    walls = json.loads((shared / "groundtruth" / "walls.json").read_text())
+    assert report.replay is not None
+    assert report.wall_ms > 1.2 * walls["torch/launch_bound.before"]["wall_ms"]
+    assert report.replay.untraced_ms == pytest.approx(walls["torch/launch_bound.before"]["wall_ms"], rel=0.05)
+
+
+SAVED = [
+    ("loop/balanced1M.trap_malloc4", ["pool", "off-default-stream"]),
+    ("loop/kernelheavy16M.pageable4", ["pin"]),
+    ("loop/partialgpu4M.serial1", ["streams=2"]),
+    ("torch/cpu_results.before", ["pin", "no-sync", "streams=3"]),
+]
+
+
+@pytest.mark.parametrize(("before", "repairs"), SAVED)
+def test_a_saved_prediction_plays_as_predicted(shared: Path, tmp_path: Path, before, repairs):
+    report = gapless.explain(shared / "groundtruth" / f"{before}.json.gz", apply=repairs)
+    assert report.repaired is not None
+    saved = save(report.repaired, tmp_path / "repaired.tape", about=about(report))
+    assert saved.machine.name == "repaired.machine.json"
+    played = simulate(saved.tape).schedule.makespan / 1e9
+    assert played == pytest.approx(report.prediction.wall_ms, rel=0.01)
+    head = saved.tape.read_text().split("\n\n")[0]
+    assert all(line.startswith("#") for line in head.splitlines())
+    assert "What a tape cannot say" in head
+    assert repairs[0] in head
+
+
+def test_nothing_is_overwritten(shared: Path, tmp_path: Path):
+    report = gapless.explain(shared / "groundtruth" / "loop" / "balanced16M.serial1.json.gz", apply=["streams=4"])
+    for name in ("mine.tape", "mine.machine.json"):
+        target = tmp_path / name
+        target.write_text("mine")
+        with pytest.raises(GaplessError, match="is there already"):
+            save(report.repaired, tmp_path / "mine.tape")
+        assert target.read_text() == "mine"
+        target.unlink()
+    with pytest.raises(GaplessError, match=r"ends in \.tape"):
+        save(report.repaired, tmp_path / "mine.txt")
+    with pytest.raises(GaplessError, match="cannot be written"):
+        save(report.repaired, tmp_path / "no" / "mine.tape")
+
+
+def test_the_predicted_timeline_is_at_hand(shared: Path):
+    report = gapless.explain(shared / "groundtruth" / "loop" / "balanced16M.serial1.json.gz", apply=["streams=4"])
+    assert report.predicted is not None
+    assert len(report.predicted.ops) == len(report.timeline.ops)
+    start, end = report.predicted.window()
+    assert (end - start) / 1e6 == pytest.approx(report.prediction.wall_ms, rel=0.02)
+    assert "predicted with streams=4" in str(report)
+    assert "predicted" not in report.to_dict()
+
+
+def test_a_machine_of_ones_own(shared: Path):
+    timeline = load(shared / "groundtruth" / "loop" / "balanced16M.pageable1.json.gz")
+    slow = gapless.Machine.named("h200", duplex="0.5")
+    usual = gapless.explain(timeline, apply=["pin", "streams=4"]).prediction.speedup
+    assert gapless.explain(timeline, apply=["pin", "streams=4"], machine=slow).prediction.speedup < usual
