@@ -453,6 +453,7 @@ def test_the_loop_as_a_tape_does_the_same(capsys, tmp_path):
         (["check"], "gapless check TAPE"),
         (["simulate", "--chunks", "0"], "at least one chunk"),
         (["simulate", "--chunks", "x"], "--chunks"),
+        (["simulate", "--chunks", "4.5"], "--chunks"),
         (["simulate", "--streams", "0"], "1 to 1024 streams"),
         (["simulate", "--h2d", "1h"], "'1h' is not a time"),
         (["simulate", "--default-stream", "both"], "--default-stream"),
@@ -465,6 +466,9 @@ def test_the_loop_as_a_tape_does_the_same(capsys, tmp_path):
         (["simulate", "--chunks", "4", "--machine", "h100"], "no machine is named 'h100'"),
         (["simulate", "x.tape", "--machine", "h200 qeues=2"], "queues="),
         (["simulate", "x.tape", "--machine", "none.json"], "none.json"),
+        (["simulate", "x.tape", "--machine", "teaching\nkernel other on default 1"], "KEY=VALUE"),
+        (["simulate", "x.tape", "--replay", ""], "'' is no run"),
+        (["check", "x.tape", "--explore", "2.5"], "--explore"),
         (["check", "x.tape", "--explore", "-1"], "--explore"),
         (["check", "x.tape", "--explore", "3", "--replay", "h1"], "Leave one of the two out"),
     ],
@@ -494,6 +498,46 @@ def test_a_fault_of_gapless_itself_on_a_tape(tapes, capsys, monkeypatch):
         assert status == 2
         assert err.startswith("gapless: once.tape: gapless itself failed on this tape (KeyError: 'row').")
         assert f"python -X dev -m gapless {command} once.tape" in err
+
+
+def test_a_machine_in_a_file_with_spaces_in_its_name(tapes, capsys):
+    Path("my gpu.json").write_text('{"launch_cost": "1ms"}')
+    status, out, _ = run(capsys, "simulate", "--tape", "--machine", "my gpu.json queues=2  priorities=0,-5")
+    assert status == 0
+    assert f'machine "{Path.cwd() / "my gpu.json"}" queues=2 priorities=0,-5\n' in out
+    status, out, _ = run(capsys, "simulate", "--json", "once.tape", "--machine", "my gpu.json")
+    assert (status, json.loads(out)["version"]) == (0, 1)
+
+
+def test_a_fault_of_gapless_itself_beside_any_tape(capsys, monkeypatch):
+    def fail(*_, **__):
+        raise KeyError("row")
+
+    monkeypatch.setattr("gapless.model.simulation.simulate", fail)
+    status, out, err = run(capsys, "simulate", "--chunks", "4", "--machine", "h200 queues=2")
+    assert (status, out) == (2, "")
+    assert err.startswith("gapless: gapless itself failed (KeyError: 'row').")
+    assert "python -X dev -m gapless simulate --chunks 4 --machine 'h200 queues=2'" in err
+
+
+@pytest.mark.parametrize("columns", ["0", "20"])
+def test_figures_are_whole_on_a_terminal_of_hardly_any_width(capsys, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    status, out, _ = run(capsys, "simulate", "--chunks", "4")
+    assert status == 0
+    assert "12.0 ms" in out
+    assert "6.00 ms" in out
+
+
+def test_too_little_memory(tapes, capsys, monkeypatch):
+    def fail(*_, **__):
+        raise MemoryError
+
+    monkeypatch.setattr("gapless.model.simulation.simulate", fail)
+    status, out, err = run(capsys, "simulate", "once.tape")
+    assert (status, out, err) == (2, "", "gapless: once.tape takes more memory than there is.\n")
+    status, out, err = run(capsys, "simulate", "--chunks", "4")
+    assert (status, out, err) == (2, "", "gapless: This takes more memory than there is.\n")
 
 
 # A process of its own

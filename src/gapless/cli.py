@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import join
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from gapless import __version__
@@ -28,11 +29,12 @@ if TYPE_CHECKING:
     from gapless.timeline.timeline import Timeline
 
 DONE, FAILED, WRONG, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141  # the last two as shells report signals
+NARROWEST = 40  # columns; below, figures would be cut. A terminal that does not know its width says 0.
 
 
 Played = TypeVar("Played", "Simulation", "Check")
 
-# Text of which the help says what it is: TIME, not STR.
+# Words of which the help says what they are: TIME, not STR.
 
 
 class Time(str):
@@ -55,6 +57,10 @@ class Profile(str):
     """A machine: a profile or a file, and knobs."""
 
 
+class Count(int):
+    """A whole number; 4.5 is none."""
+
+
 class Repair(str):
     """A repair, and its value where it takes one."""
 
@@ -69,7 +75,7 @@ def explain(
     from_: Time | None = None,
     to: Time | None = None,
     steps: Span | None = None,
-    device: int | None = None,
+    device: Count | None = None,
     cause: Slug | None = None,
     apply: tuple[Repair, ...] = (),
     machine: Profile | None = None,
@@ -125,7 +131,7 @@ def compare(
     /,
     *,
     json: bool = False,
-    device: int | None = None,
+    device: Count | None = None,
     machine: Profile | None = None,
     gate: tuple[Condition, ...] = (),
 ) -> int:
@@ -169,8 +175,8 @@ def simulate(
     json: bool = False,
     machine: Profile | None = None,
     replay: Run | None = None,
-    chunks: int | None = None,
-    streams: int | None = None,
+    chunks: Count | None = None,
+    streams: Count | None = None,
     h2d: Time | None = None,
     kernel: Time | None = None,
     d2h: Time | None = None,
@@ -256,7 +262,7 @@ def check(
     *tapes: Path,
     json: bool = False,
     machine: Profile | None = None,
-    explore: int = 0,
+    explore: Count = Count(0),  # noqa: B008
     replay: Run | None = None,
 ) -> int:
     """Find races: accesses to the same memory that no documented rule puts in order, and the shortest repair.
@@ -292,7 +298,7 @@ def bench(
     json: bool = False,
     device: str | None = None,
     size: str = "2GiB",
-    runs: int = 5,
+    runs: Count = Count(5),  # noqa: B008
 ) -> int:
     """Measure this machine as a profile for the model, or run the pipeline beside what people use today.
 
@@ -345,6 +351,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as problem:
         _complain(f"{problem.filename or 'the output'}: {problem.strerror or problem}")
         _abandon_output()
+        return WRONG
+    except MemoryError:
+        _complain("This takes more memory than there is.")
+        return WRONG
+    except Exception as fault:
+        if sys.flags.dev_mode:
+            raise
+        _complain(
+            f"gapless itself failed ({type(fault).__name__}: {fault}).\nPlease report it with what this shows: "
+            f"python -X dev -m gapless {join(sys.argv[1:] if arguments is None else arguments)}"
+        )
         return WRONG
     return status
 
@@ -558,7 +575,7 @@ def _playing(profile: str | None, replay: str | None) -> Callable[[Path], Simula
 
     def play(path: Path) -> Simulation:
         with _blaming_itself(path, "simulate"):
-            played = simulate(path, machine=machine, replay=replay or "plain")
+            played = simulate(path, machine=machine, replay="plain" if replay is None else replay)
             _ = played.races, played.outcomes  # worked out here, so that a fault in them is told as one
             return played
 
@@ -572,7 +589,7 @@ def _checking(profile: str | None, explore: int, replay: str | None) -> Callable
 
     def play(path: Path) -> Check:
         with _blaming_itself(path, "check"):
-            checked = check(path, machine=machine, replay=replay or "plain", explore=explore)
+            checked = check(path, machine=machine, replay="plain" if replay is None else replay, explore=explore)
             _ = checked.races, checked.ok
             return checked
 
@@ -665,9 +682,12 @@ def _machine(profile: str | None) -> Machine | None:
 
 def _as_on_a_tape(profile: str) -> str:
     """Put a file's name in quotes, as on a tape."""
-    name, space, knobs = profile.strip().partition(" ")
+    import re
+
+    knobs = "".join(re.findall(r"(?:\s+\w+=\S*)+\s*$", profile))
+    name = profile[: len(profile) - len(knobs)].strip()
     is_file = name.endswith(".json") or "/" in name
-    return (f'"{Path(name).absolute()}"' if is_file else name) + space + knobs
+    return " ".join([f'"{Path(name).absolute()}"' if is_file else " ".join(name.split()), *knobs.split()])
 
 
 # Input and output
@@ -682,6 +702,8 @@ def _blaming_itself(path: Path, verb: str) -> Iterator[None]:
         raise
     except OSError as problem:
         raise GaplessError(f"{path} cannot be read: {problem.strerror or problem}") from None
+    except MemoryError:
+        raise GaplessError(f"{path} takes more memory than there is.") from None
     except Exception as fault:
         if sys.flags.dev_mode:
             raise
@@ -733,7 +755,9 @@ def _bar(name: str, whole: int) -> Any:
 def _console() -> Console:
     from rich.console import Console
 
-    return Console(highlight=False, markup=False, emoji=False)
+    console = Console(highlight=False, markup=False, emoji=False)
+    console.width = max(console.width, NARROWEST)
+    return console
 
 
 def _drawn(console: Console, lines: Iterator[Any]) -> str:
