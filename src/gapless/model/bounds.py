@@ -95,13 +95,15 @@ def lower_bounds(program: Program, machine: Machine | None = None) -> dict[str, 
     """
     machine = Machine() if machine is None else machine
     laid_out, rows = plan(program, machine), program.rows
-    cost = np.asarray(laid_out.cost if laid_out.cost is not None else np.zeros(len(rows), np.int64), np.int64)
-    bounds = {"issue": int(np.bincount(rows.thread, cost, minlength=1).max())}
+    spent = np.zeros(len(program.threads), np.int64)
+    if laid_out.cost is not None:
+        np.add.at(spent, rows.thread, laid_out.cost)
+    bounds = {"issue": int(spent.max())}
     ops = np.flatnonzero(rows.op >= 0)
     if not len(ops) or np.any(np.isin(rows.call, (CallKind.CAPTURE, CallKind.GRAPH_LAUNCH))):
         return bounds
     ops = ops[np.argsort(rows.stream[ops], kind="stable")]
-    work = np.asarray(laid_out.work, np.int64)[ops]
+    work = laid_out.work[ops]
     work[(rows.flags[ops] & Flag.PROGRAMMATIC) != 0] = 0  # R6.14: may run beside the kernel before
     before, after = _around(rows.stream[ops], work)
     bounds["stream"] = int((before + work + after).max())
@@ -109,7 +111,7 @@ def lower_bounds(program: Program, machine: Machine | None = None) -> dict[str, 
     pairs = np.unique(rows.stream[ops].astype(np.int64) * threads + rows.thread[ops]) // threads
     alone = np.bincount(pairs, minlength=len(program.streams)) == 1  # fed by one host thread: only then in known order
     before, after = before * alone[rows.stream[ops]], after * alone[rows.stream[ops]]
-    place, size = np.asarray(laid_out.place, np.int8)[ops], rows.bytes[ops]
+    place, size = laid_out.place[ops], rows.bytes[ops]
     inline = (rows.op[ops] == OpKind.H2D) & (size >= 0) & (size <= max(machine.inline_idle, machine.inline_pending))
     device = np.array([info.device for info in program.streams], np.int32)[rows.stream[ops]]
     for name, where, engines in (

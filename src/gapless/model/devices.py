@@ -117,7 +117,7 @@ def make_devices(program: Program, machine: Machine, plan: Plan) -> tuple[list[D
     for row, info in enumerate(infos):
         device, number = devices[info.device], created if info.created else -1
         created += info.created
-        stream = StreamState(row, info.kind, number, _clamped(info.priority, machine), device)
+        stream = StreamState(row, info.kind, number, machine.clamped(info.priority), device)
         streams.append(stream)
         device.streams.append(stream)
         if stream.legacy:
@@ -125,13 +125,6 @@ def make_devices(program: Program, machine: Machine, plan: Plan) -> tuple[list[D
         elif fences(info.kind, StreamKind.LEGACY):
             device.feeders.append(stream)
     return devices, streams
-
-
-def _clamped(priority: int, machine: Machine) -> int:
-    if machine.priorities is None:
-        return priority
-    lowest, highest = machine.priorities
-    return min(max(priority, highest), lowest)  # R6.13: out of range is clamped, without error
 
 
 def hop_table(machine: Machine) -> list[list[tuple[int, ...] | None]] | None:

@@ -272,7 +272,9 @@ class Captures:
         if not nodes:
             sim.completed.append(launch)
             return
-        ops = [sim.new_op(row, launch, sim.plan.place[row], sim.work[row], stream, sim.grid[row]) for row, _ in nodes]
+        ops = [
+            sim.new_op(row, launch, int(sim.plan.place[row]), sim.work[row], stream, sim.grid[row]) for row, _ in nodes
+        ]
         self._to_do[launch] = len(nodes)
         for op, (_, before) in zip(ops, nodes, strict=True):
             sim.left[op] = len(before)

@@ -81,6 +81,11 @@ class Hosts:
         self._launching = 0  # threads that pay for a launch
         self._contention = machine.launch_contention
         plan = sim.plan
+        self._action: list[int] = plan.action.tolist()
+        self._cost, self._lock, self._entries, self._queue_bytes = (
+            None if column is None else column.tolist()
+            for column in (plan.cost, plan.lock, plan.entries, plan.queue_bytes)
+        )
         self._plain = plan.cost is None and plan.lock is None and plan.entries is None and not self.capturing
 
     def wake(self, thread: HostThread) -> None:
@@ -104,7 +109,8 @@ class Hosts:
 
     def _go(self, thread: HostThread) -> None:
         sim = self._sim
-        plan, now, rows = sim.plan, sim.now, thread.rows
+        late, now, rows = sim.plan.late, sim.now, thread.rows
+        cost, lock = self._cost, self._lock
         while True:
             if thread.stage == BEGIN:
                 if self._plain:
@@ -116,14 +122,14 @@ class Hosts:
                 thread.stage = ENTER
             row = thread.row
             if thread.stage == ENTER:
-                if plan.lock is not None and plan.lock[row] and not self._get_lock(thread, plan.lock[row]):
+                if lock is not None and lock[row] and not self._get_lock(thread, lock[row]):
                     return
                 if self._full and self._stands_behind_full_queue(thread):
                     return
                 thread.stage = ACT
-                if plan.cost is not None and plan.cost[row]:
+                if cost is not None and cost[row]:
                     thread.stage = PAID
-                    if not self._pay(thread, plan.cost[row]):
+                    if not self._pay(thread, cost[row]):
                         return
                     now = sim.now
             if thread.stage == PAID:
@@ -133,8 +139,8 @@ class Hosts:
                 return
             if thread.stage == LATE:
                 thread.stage = RETURN
-                if row in plan.late:
-                    heappush(sim.events, (now + plan.late[row], TIMER, thread.index, 0))
+                if row in late:
+                    heappush(sim.events, (now + late[row], TIMER, thread.index, 0))
                     return
             self.returned[row] = now
             thread.at += 1
@@ -145,7 +151,7 @@ class Hosts:
     def _put_run(self, thread: HostThread) -> None:
         """Issue a run of plain operations that cost the host nothing: what most programs do most of the time."""
         sim, rows, first = self._sim, thread.rows, thread.at
-        action, issue = sim.plan.action, sim.issue
+        action, issue = self._action, sim.issue
         at, count = first, len(rows)
         put = Action.PUT
         while at < count and action[rows[at]] == put:
@@ -166,7 +172,7 @@ class Hosts:
             if self._contention and self._launching > 1:  # R4.2: threads that launch at once slow each other down
                 threads, factors = zip(*self._contention, strict=True)
                 cost = round(cost * float(np.interp(self._launching, threads, factors)))
-        if sim.plan.lock is not None and sim.plan.lock[thread.row] == Lock.HOLDS_HALF:
+        if self._lock is not None and self._lock[thread.row] == Lock.HOLDS_HALF:
             heappush(sim.events, (sim.now + cost // 2, UNLOCK, thread.index, 0))
         later = sim.now + cost
         if not sim.to_serve and not sim.retime and not self._runnable and (not sim.events or sim.events[0][0] > later):
@@ -187,7 +193,7 @@ class Hosts:
             self._take(row)
             thread.stage = LATE
             return True
-        action = sim.plan.action[row]
+        action = self._action[row]
         if action in (Action.PUT, Action.PUT_AND_WAIT):
             return self._put(thread, row)
         self._take(row)
@@ -229,7 +235,7 @@ class Hosts:
             thread.has_slots = self.staging.take(thread, plan.slots[row])
             if not thread.has_slots:
                 return False
-        if plan.entries is not None and plan.entries[row] and not self._take_entry(thread, row):
+        if self._entries is not None and self._entries[row] and not self._take_entry(thread, row):
             return False
         thread.drained = thread.has_slots = False
         thread.stage = LATE
@@ -376,7 +382,7 @@ class Hosts:
         return queues.choose(stream) if isinstance(queues, Channels) else stream
 
     def _take_entry(self, thread: HostThread, row: int) -> bool:
-        queue, machine, sizes = self._launch_queue(row), self._sim.machine, self._sim.plan.queue_bytes
+        queue, machine, sizes = self._launch_queue(row), self._sim.machine, self._queue_bytes
         size = sizes[row] if sizes is not None else 0
         no_entry = machine.launch_depth is not None and queue.entries >= machine.launch_depth
         no_bytes = machine.launch_bytes is not None and queue.bytes and queue.bytes + size > machine.launch_bytes
@@ -391,7 +397,7 @@ class Hosts:
 
     def give_entry_back(self, op: int) -> None:
         """Give back the entry of an operation that is complete; threads that wait for room look again."""
-        queue, sizes = self.entry_of.pop(op), self._sim.plan.queue_bytes
+        queue, sizes = self.entry_of.pop(op), self._queue_bytes
         queue.entries -= 1
         queue.bytes -= sizes[op] if sizes is not None else 0
         if queue.blocked:

@@ -343,6 +343,13 @@ class Machine:
             return None
         return self.queues if self.copy_queues == "same" else self.copy_queues  # type: ignore[return-value]
 
+    def clamped(self, priority: int) -> int:
+        """Give the priority that a stream gets which asks for one: out of range is clamped, without error (R6.13)."""
+        if self.priorities is None:
+            return priority
+        lowest, highest = self.priorities
+        return min(max(priority, highest), lowest)
+
     def time_of(self, curve: str, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
         """Read one of the ``..._curve`` of two columns at sizes in bytes; gives ps."""
         return interpolate(getattr(self, curve), sizes)

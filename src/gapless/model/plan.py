@@ -5,7 +5,6 @@ Everything here depends on one row alone (and on the machine), so it is worked o
 
 from __future__ import annotations
 
-from array import array
 from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
@@ -83,10 +82,10 @@ class Lock:
 class Plan:
     """One entry a row, unless said otherwise. Times in ps. None: nothing of the kind in this program and machine."""
 
-    action: list[int]
-    place: list[int]
-    work: array[int]  # time on the engine, alone
-    cost: array[int] | None  # host time before the call acts
+    action: NDArray[np.int8]
+    place: NDArray[np.int8]
+    work: NDArray[np.int64]  # time on the engine, alone
+    cost: NDArray[np.int64] | None  # host time before the call acts
     late: dict[int, int]  # host time after its waiting, of rows that have any
     until: dict[int, int]  # rows that wait: Until
     lag: dict[int, int]  # how long before the end of its operation a call returns (R3.12)
@@ -95,11 +94,11 @@ class Plan:
     drain_first: set[int]  # rows that wait for all work before they act (R4.1, section 4)
     first: set[int]  # rows that use a kernel for the first time (R4.1)
     empty: set[int]  # rows that are empty actions of R2.3 whatever the events hold
-    lock: list[int] | None
-    entries: list[int] | None  # launch queue entries a row takes, 0 or 1 (R6.9)
-    queue_bytes: array[int] | None  # bytes it takes there
-    slowed: array[float] | None  # rate while the other direction runs too (R3.11); 1: not slowed
-    overhead: array[int] | None  # part of a copy's time that its curve holds for the engine, not for the link
+    lock: NDArray[np.int8] | None
+    entries: NDArray[np.int8] | None  # launch queue entries a row takes, 0 or 1 (R6.9)
+    queue_bytes: NDArray[np.int64] | None  # bytes it takes there
+    slowed: NDArray[np.float64] | None  # rate while the other direction runs too (R3.11); 1: not slowed
+    overhead: NDArray[np.int64] | None  # part of a copy's time that its curve holds for the engine, not for the link
     units: list[int]  # of each grid: units of the SM pool a block needs
     blocks: list[int]  # of each grid
     rounds: list[int]  # of each grid: a kernel's time is that of so many rounds of blocks
@@ -139,9 +138,9 @@ class _Planner:
         capacity, units, blocks, rounds = self._grids()
         multi = len(self.program.threads) > 1
         return Plan(
-            action=self._action(until, slots).tolist(),
-            place=place.tolist(),
-            work=array("q", work.astype(np.int64).tobytes()),
+            action=self._action(until, slots),
+            place=place,
+            work=work,
             cost=self._cost(),
             late=self._late(),
             until=_sparse(until),
@@ -151,11 +150,11 @@ class _Planner:
             drain_first=self._drain_first(),
             first=set(np.flatnonzero(self.rows.flags & Flag.FIRST).tolist()) if machine.first_launch_barrier else set(),
             empty=self._empty(),
-            lock=self._lock().tolist() if machine.driver_lock and multi else None,
+            lock=self._lock() if machine.driver_lock and multi else None,
             entries=self._entries(place),
             queue_bytes=self._queue_bytes(place) if machine.launch_bytes is not None else None,
             slowed=self._slowed(place, until, work),
-            overhead=array("q", self.overhead.tobytes()) if self.overhead.any() else None,
+            overhead=self.overhead if self.overhead.any() else None,
             units=units,
             blocks=blocks,
             rounds=rounds,
@@ -232,7 +231,9 @@ class _Planner:
         if rows.any():
             raise GaplessError(f"{self.program.describe(int(np.argmax(rows)))} {why}")
 
-    def _slowed(self, place: NDArray[np.int8], until: NDArray[np.int8], work: NDArray[np.int64]) -> array[float] | None:
+    def _slowed(
+        self, place: NDArray[np.int8], until: NDArray[np.int8], work: NDArray[np.int64]
+    ) -> NDArray[np.float64] | None:
         """R3.11; a copy whose pace is the host's (pageable, waited for) neither slows nor is slowed.
 
         The factor is that of the link; the part of a copy's time that its engine takes for itself stays the same.
@@ -252,7 +253,7 @@ class _Planner:
         on_link = (factor < 1) & (work > self.overhead)
         time, fixed = work[on_link], self.overhead[on_link]
         factor[on_link] = time / (fixed + (time - fixed) / factor[on_link])
-        return array("d", factor.tobytes())
+        return factor
 
     def _grids(self) -> tuple[int, list[int], list[int], list[int]]:
         """Shares as whole units of a pool: exact, whatever the fractions."""
@@ -380,7 +381,7 @@ class _Planner:
 
     # ---------------------------------------------------------------------------------------------------------- costs
 
-    def _cost(self) -> array[int] | None:
+    def _cost(self) -> NDArray[np.int64] | None:
         machine, call = self.machine, self.call
         in_cuda = ~np.isin(call, _BESIDE_CUDA)
         if machine.call_cost == "measured":
@@ -397,7 +398,7 @@ class _Planner:
         cost[~in_cuda] = 0
         work = call == CallKind.HOST_WORK
         cost[work] = np.maximum(self.rows.duration[work], 0)
-        return array("q", cost.astype(np.int64).tobytes()) if cost.any() else None
+        return cost if cost.any() else None
 
     def _late(self) -> dict[int, int]:
         if self.machine.call_cost != "measured":
@@ -462,7 +463,7 @@ class _Planner:
         lock[call == CallKind.GRAPH_BUILD] = Lock.HOLDS_HALF
         return lock
 
-    def _entries(self, place: NDArray[np.int8]) -> list[int] | None:
+    def _entries(self, place: NDArray[np.int8]) -> NDArray[np.int8] | None:
         """R6.9: what takes an entry of the launch queue."""
         machine, op = self.machine, self.op
         if machine.launch_depth is None and machine.launch_bytes is None:
@@ -474,12 +475,12 @@ class _Planner:
             takes |= op == OpKind.HOST_FUNCTION
         else:
             takes |= (op == OpKind.RECORD) & ~self._flag(Flag.UNTIMED)
-        return takes.astype(np.int8).tolist()
+        return takes.astype(np.int8)
 
-    def _queue_bytes(self, place: NDArray[np.int8]) -> array[int]:
+    def _queue_bytes(self, place: NDArray[np.int8]) -> NDArray[np.int64]:
         """R6.9: arguments of kernels and data that travel inline."""
         inside = (self.op == OpKind.KERNEL) | ((place == Place.INLINE) & self.h2d)
-        return array("q", np.where(inside, np.maximum(self.bytes, 0), 0).astype(np.int64).tobytes())
+        return np.where(inside, np.maximum(self.bytes, 0), 0)
 
 
 _BESIDE_CUDA = (

@@ -17,10 +17,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from . import flow
 from .errors import GaplessError
-from .kinds import Bound, Engine
+from .kinds import Bound, CallKind, Engine, OpKind
 from .machine import Machine
-from .plan import PLACES, Place
+from .plan import PLACES, Place, Plan, plan
 from .program import Program
 from .simulator import Simulator
 
@@ -192,10 +193,13 @@ def schedule(program: Program, machine: Machine | None = None) -> Schedule:
     its call, in ``error``.
     """
     machine = Machine() if machine is None else machine
+    laid_out = plan(program, machine)
+    if flow.fits(program, machine, laid_out):
+        return _from_flow(program, machine, laid_out, flow.run(program, machine, laid_out))
     try:
-        sim = Simulator(program, machine)
+        sim = Simulator(program, machine, laid_out)
         sim.run()
-        return _collect(program, machine, sim)
+        return collect(program, machine, sim)
     except OverflowError:
         raise GaplessError(
             f"on machine {machine.name} this program would run for more than 106 days, which picoseconds cannot count"
@@ -208,7 +212,8 @@ _ENGINE_OF = {
 }  # fmt: skip
 
 
-def _collect(program: Program, machine: Machine, sim: Simulator) -> Schedule:
+def collect(program: Program, machine: Machine, sim: Simulator) -> Schedule:
+    """Make a schedule of what a simulation has found."""
     rows = len(program)
     launch = np.array(sim.launch, np.int32)
     nodes = np.flatnonzero(launch >= 0)
@@ -249,6 +254,34 @@ def _collect(program: Program, machine: Machine, sim: Simulator) -> Schedule:
         waits={row: (bound, _outside(by, number)) for row, (bound, by) in sim.hosts.waits.items()},
         saw={row: _outside(op, number) for row, op in sim.saw.items()},
         values=sim.hosts.values,
+    )
+
+
+def _from_flow(program: Program, machine: Machine, laid_out: Plan, columns: flow.Columns) -> Schedule:
+    engine_of = np.array([_ENGINE_OF.get(place, Engine.NONE) for place in PLACES], np.int8)
+    ran = columns.start >= 0
+    none = np.zeros(0, np.int32)
+    waited = np.flatnonzero(columns.waited_by >= 0).tolist()
+    about = np.flatnonzero((program.rows.op == OpKind.WAIT) | (program.rows.call == CallKind.SYNC_EVENT)).tolist()
+    return Schedule(
+        program=program,
+        machine=machine,
+        start=columns.start,
+        end=columns.end,
+        bound=columns.bound,
+        bound_by=columns.bound_by,
+        engine=np.where(ran, engine_of[laid_out.place], -1).astype(np.int8),
+        begin=columns.begin,
+        issued=columns.issued,
+        returned=columns.returned,
+        order=np.arange(len(program), dtype=np.int32),
+        error=np.zeros(len(program), np.int16),
+        node_row=none,
+        node_launch=none,
+        delays={},
+        waits={row: (Bound.WORK, int(columns.waited_by[row])) for row in waited},
+        saw={row: int(columns.saw[row]) for row in about},
+        values={},
     )
 
 

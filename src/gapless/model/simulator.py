@@ -37,7 +37,7 @@ from .hosts import Hosts
 from .kinds import Bound, CallKind, MemoryKind, OpKind
 from .machine import Machine
 from .ordering import is_empty_action
-from .plan import Place, plan
+from .plan import Place, Plan
 from .program import Flag, Program
 from .queues import Channel
 
@@ -57,9 +57,8 @@ _COPY_SYNC = int(CallKind.COPY_SYNC)
 class Simulator:
     """One run of a program on a machine. ``run`` fills the columns that a ``Schedule`` is made of."""
 
-    def __init__(self, program: Program, machine: Machine) -> None:
-        self.program, self.machine = program, machine
-        self.plan = plan(program, machine)
+    def __init__(self, program: Program, machine: Machine, plan: Plan) -> None:
+        self.program, self.machine, self.plan = program, machine, plan
         self.now = 0
         self.events: list[tuple[int, int, int, int]] = []  # time, what happens, operation or thread, a number
         self.to_serve: list[CopyEngine | Sms | Workers | NoWaiting] = []  # engines to look at before time goes on
@@ -100,6 +99,7 @@ class Simulator:
         self.call: list[int] = rows.call.tolist()
         self.object: list[int] = rows.object.tolist() if np.any(rows.object >= 0) else []
         self.second: list[int] = rows.second.tolist() if np.any(rows.second >= 0) else []
+        self.overhead: list[int] | None = None if self.plan.overhead is None else self.plan.overhead.tolist()
         self.device_of_row: list[int] = rows.device.tolist()
         self._flags = rows.flags.tolist() if np.any(rows.flags) else None
         pinned = (rows.op == _OP_H2D) & (rows.src != MemoryKind.PAGEABLE)
@@ -111,7 +111,9 @@ class Simulator:
         self.op_kind: list[int] = rows.op.tolist()
         self.stream_of: list[int] = rows.stream.tolist()
         self.grid: list[int] = np.maximum(rows.grid, 0).tolist()  # R3.10: copies and memsets on the SMs fill the GPU
-        self.place, self.work, self.slowed = self.plan.place, self.plan.work, self.plan.slowed
+        self.place: list[int] = self.plan.place.tolist()
+        self.work = array("q", self.plan.work.tobytes())
+        self.slowed = None if self.plan.slowed is None else array("d", self.plan.slowed.tobytes())
         self.left = [0] * n  # predecessors that are not complete; DONE
         self.follower = [-1] * n  # the next operation of its stream
         self.edges: dict[int, list[tuple[int, int]]] = {}  # what else waits for it: operations, -1 - thread
@@ -380,8 +382,8 @@ class Simulator:
         if hops is None:
             return 0
         hop = hops[min(self.stream(before).device.running, 2)]
-        if self.plan.overhead is not None and before < self.rows:
-            hop = max(hop - self.plan.overhead[before], 0)  # the engine's own part of the copy's time is over already
+        if self.overhead is not None and before < self.rows:
+            hop = max(hop - self.overhead[before], 0)  # the engine's own part of the copy's time is over already
         return hop
 
     def _arrive(self, op: int) -> None:
