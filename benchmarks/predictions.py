@@ -1,6 +1,6 @@
 """How good are predictions? Recorded programs with a fault, what their repair was predicted to gain, and what it did.
 
-    python benchmarks/predictions.py [--only TEXT] [--markdown]
+    python benchmarks/predictions.py [--only TEXT] [--sizes FOLDER] [--markdown]
 
 Two sets. The pairs of ``../shared/groundtruth`` (where it is there): timelines of programs with a fault, and untraced
 wall times of these and of the repaired programs, on one H200. And nine programs of our own (``benchmarks/programs``):
@@ -61,12 +61,13 @@ def main() -> None:
     """Print both tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="programs whose name holds this")
+    parser.add_argument("--sizes", type=Path, metavar="FOLDER", help="score what programs/sizes.py wrote instead")
     parser.add_argument("--markdown", action="store_true", help="print tables as Markdown")
     options = parser.parse_args()
-    for title, rows in (
-        ("Pairs of the ground truth", ground_truth(options.only)),
-        ("Programs of our own", own(options.only)),
-    ):
+    sets = [("Pairs of the ground truth", ground_truth(options.only)), ("Programs of our own", own(options.only))]
+    if options.sizes:
+        sets = [("Loops in many sizes", sizes(options.sizes, options.only))]
+    for title, rows in sets:
         known = list(rows)
         if known:
             show(title, known, markdown=options.markdown)
@@ -91,6 +92,17 @@ def own(only: str) -> Iterator[Row]:
             report = predicted(OWN / "recorded" / f"{name}.before.json.gz", earlier["repairs"])
             said = f"{earlier['speedup']:.3f} ({earlier['low']:.2f} to {earlier['high']:.2f})"
             yield row(name, earlier["repairs"], walls[name]["before"], walls[name]["after"], report, said)
+
+
+def sizes(folder: Path, only: str) -> Iterator[Row]:
+    """Loops that ``programs/sizes.py`` recorded: each variant against those that a repair makes of it."""
+    steps = (("serial", "streams=2", "two"), ("serial", "streams=4", "four"), ("two", "streams=4", "four"),
+             ("sync", "no-sync", "four"))  # fmt: skip
+    for name, walls in json.loads((folder / "walls.json").read_text()).items():
+        for before, repair, after in steps:
+            if only in name:
+                report = predicted(folder / f"{name}.{before}.json.gz", [repair])
+                yield row(f"{name}.{before}", [repair], walls[before], walls[after], report)
 
 
 def predicted(path: Path, repairs: list[str]) -> Report:
