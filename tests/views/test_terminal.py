@@ -422,7 +422,7 @@ def test_summaries(short, long):
                    time   H2D    SM   D2H  first cause
 loop.json.gz     650 ms  31 %  31 %  31 %  host-synchronize 7.7 %
 a/healthy.json  12.8 ms  31 %  31 %  31 %  copy-bound
-n.json             0 ms
+n.json             0 ms                    no GPU activity
 """)
 
 

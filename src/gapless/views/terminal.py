@@ -88,7 +88,8 @@ def draw_summaries(summaries: Sequence[Summary], console: Console) -> Iterator[T
     for row in summaries:
         busy = (wording.percent(row.busy[name]) if name in row.busy else "" for name in engines)
         share = "" if row.verdict or not row.cause else f" {wording.percent(row.share)}"
-        table.append((wording.duration(row.wall_ms), *busy, row.cause + share))
+        first = row.cause + share if row.cause or row.wall_ms else "no GPU activity"
+        table.append((wording.duration(row.wall_ms), *busy, first))
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     longest = max(map(len, names))
     if page.width - sum(widths) - 2 * len(widths) < min(longest, NARROWEST_NAME):
