@@ -23,6 +23,7 @@ from gapless.views.page import COLORS, FAULT, GAIN, GUTTER, NARROWEST_LANE, PROS
 NEGLIGIBLE = 0.005  # of the window: a fault that costs less is told in one line
 NO_GAIN = 1.005  # a smaller speed-up is none
 PROFILED = 0.01  # of the window: a profiler that costs more is told apart from the program
+WORTH = 1.02  # gain below which a repair is not worth a change
 NARROWEST_NAME = 28  # likewise for a timeline's name in the summary
 
 _LABEL = 5  # columns for a label inside a finding
@@ -383,6 +384,8 @@ def _signed(share: float) -> str:
 def _gain(speedup: float, low: float | None, high: float | None) -> str:
     if speedup < NO_GAIN:
         return f"no gain ({wording.times(speedup)})"
+    if speedup < WORTH:
+        return f"not worth it ({wording.times(speedup)})"
     interval = f" ({wording.figure(low)} to {wording.figure(high)})" if low and high else ""
     return f"{wording.times(speedup)} faster{interval}"
 
