@@ -71,6 +71,8 @@ from .errors import GaplessError
 from .kinds import CallKind, OpKind
 from .units import format_size, format_time, parse_fraction, parse_size, parse_time
 
+_LARGEST_FILE = 1 << 20  # bytes
+
 Curve = tuple[tuple[float, ...], ...]
 
 COPY_WORDS = ("h2d", "d2h", "peer")
@@ -199,16 +201,16 @@ class Machine:
     name: str = "teaching"
 
     # Engines
-    h2d_engines: int = _knob(1, _whole(0))  # 6.1; 0: copies occupy the SMs
-    d2h_engines: int = _knob(1, _whole(0))  # 6.1
-    peer_engines: int = _knob(1, _whole(1))  # 6.1
+    h2d_engines: int = _knob(1, _whole(0, 64))  # 6.1; 0: copies occupy the SMs
+    d2h_engines: int = _knob(1, _whole(0, 64))  # 6.1
+    peer_engines: int = _knob(1, _whole(1, 64))  # 6.1
     shared_copy_engine: bool = _knob(False, _YES_NO)  # 6.1: one engine in all
     copy_arbitration: str = _knob("ready", _choice("ready", "drain_channel"))  # R6.1
     duplex: tuple[Fraction, Fraction] = _knob((Fraction(1), Fraction(1)), _DUPLEX)  # R3.11
     d2d_engine: str = _knob("sm", _choice("sm", "ce"))  # R3.10
     memset_engine: str = _knob("sm", _choice("sm", "ce"))  # R3.10
     memset_no_sm: int = _knob(0, _size())  # R3.10
-    hostfn_workers: int = _knob(1, _whole(1))  # R6.15
+    hostfn_workers: int = _knob(1, _whole(1, 1024))  # R6.15
 
     # Queues
     queues: int | None = _knob(None, _QUEUES)  # R6.5
@@ -299,10 +301,10 @@ class Machine:
         Raises ``GaplessError`` with the file, the key, and what could stand there.
         """
         try:
-            keys = json.loads(Path(path).read_text(encoding="utf-8"))
+            keys = json.loads(_read_machine(Path(path)))
         except OSError as problem:
             raise GaplessError(f"cannot read the machine file {path}: {problem.strerror}") from None
-        except ValueError as problem:
+        except (ValueError, RecursionError) as problem:
             raise GaplessError(f"{path} is not JSON: {problem}") from None
         if not isinstance(keys, dict):
             raise GaplessError(f'{path} must hold one JSON object of knobs, such as {{"queues": 8}}')
@@ -371,6 +373,14 @@ class Machine:
         if "duplex" in given and base is not None and base.duplex_curve:
             given.setdefault("duplex_curve", ())  # whoever sets the factor means it for every size
         return given
+
+
+def _read_machine(path: Path) -> str:
+    with path.open("rb") as file:
+        raw = file.read(_LARGEST_FILE + 1)
+    if len(raw) > _LARGEST_FILE:
+        raise GaplessError(f"{path} is longer than {_LARGEST_FILE >> 20} MiB; a machine file holds a few kilobytes")
+    return raw.decode("utf-8")
 
 
 def interpolate(curve: Curve, sizes: NDArray[np.int64]) -> NDArray[np.int64]:

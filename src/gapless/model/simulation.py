@@ -146,14 +146,23 @@ def _machine(machine: Machine | str | None) -> Machine | None:
     return Machine.named(machine) if isinstance(machine, str) else machine
 
 
+_START = 1 << 16  # bytes
+LARGEST_TAPE = 256 << 20  # bytes
+
+
 def load_tape(path: str | PathLike[str]) -> Tape:
     """Read the tape in a file. Raises ``GaplessError`` for a file that cannot be read, or that holds no tape."""
     path = Path(path)
     try:
-        raw = path.read_bytes()
+        with path.open("rb") as file:  # the start tells what it is, so that an endless device is not read to its end
+            raw = file.read(_START)
+            if b"\0" not in raw:
+                raw += file.read(LARGEST_TAPE + 1 - len(raw))
     except (OSError, ValueError) as problem:
         raise GaplessError(f"{path} cannot be read: {getattr(problem, 'strerror', None) or problem}") from None
-    if b"\0" in raw[:65536] or raw.startswith((b"\x1f\x8b", b"{", b"[")):
+    if len(raw) > LARGEST_TAPE:
+        raise GaplessError(f"{path} is longer than {LARGEST_TAPE >> 20} MiB; use repeat to write a long tape")
+    if b"\0" in raw[:_START] or raw.startswith((b"\x1f\x8b", b"{", b"[")):
         raise GaplessError(f"{path} is no tape. A tape is plain text; a timeline is read by gapless explain.")
     try:
         text = raw.decode("utf-8")

@@ -183,6 +183,9 @@ def _buffer(reader: _Reader, line: Line) -> None:
         reader.declare_buffer(line, at, size, kind)
 
 
+_LONGEST_KIND = 14  # letters: a longer name is no misspelt kind
+
+
 def _declared_names(line: Line, what: str, kinds: dict[str, StreamKind] | dict[str, MemoryKind],
                     settings: tuple[str, ...]) -> int:  # fmt: skip
     """Take the names that a declaration begins with; say how many. A misspelt kind is not taken for a name."""
@@ -192,7 +195,7 @@ def _declared_names(line: Line, what: str, kinds: dict[str, StreamKind] | dict[s
         if count and (not word or word in kinds or word.startswith(settings) or words.looks_like_number(word)):
             return count
         name = words.name(line, what)
-        if name in kinds or did_you_mean(name, kinds):
+        if name in kinds or (len(name) <= _LONGEST_KIND and did_you_mean(name, kinds)):
             line.fail(line.at - 1, what, f"{name!r} is or looks like a kind, not a name", kinds)
         count += 1
 

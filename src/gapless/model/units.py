@@ -46,7 +46,9 @@ def parse_size(text: str) -> int:
     )
     if size < 0:
         raise GaplessError(f"a size cannot be negative: {text!r}")
-    return round(size)
+    if size < _SIZES["KiB"] and size.denominator != 1:
+        raise GaplessError(f"{text!r} is no whole number of bytes")
+    return round(size)  # of a large unit's fraction (3.9MiB) the part of a byte is not meant
 
 
 def parse_fraction(text: str) -> Fraction:
