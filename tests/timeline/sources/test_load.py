@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gc
 import gzip
+import random
+import threading
 from types import SimpleNamespace
 
 import pytest
 
 import gapless
+from gapless.model.errors import GaplessError
 from gapless.timeline.sources import load
 
 
@@ -47,6 +50,17 @@ def test_the_garbage_collector_is_left_as_it_was(kineto: SimpleNamespace, enable
         assert gc.isenabled() == enabled
     finally:
         (gc.enable if was else gc.disable)()
+
+
+def test_a_file_that_is_given_up_leaves_no_thread_behind(kineto: SimpleNamespace) -> None:
+    noise = random.Random(7).randbytes(2 << 20).hex().encode()
+    rows = b",".join(noise[at : at + 40] for at in range(0, len(noise), 40))
+    path = kineto.save(gzip.compress(b'{"traceEvents": [\n  {\n' + rows.replace(b",", b"\n  },\n  {\n"), 1))
+    assert path.stat().st_size > 1 << 20
+    with pytest.raises(GaplessError, match="not one event") as problem:
+        load(path)
+    assert "gapless-unpack" not in {thread.name for thread in threading.enumerate()}
+    assert problem.value.__traceback__ is not None
 
 
 def test_columns_are_of_their_types(kineto: SimpleNamespace) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from queue import Empty, Full, Queue
 from typing import BinaryIO
@@ -55,7 +55,7 @@ def open_file(path: Path) -> BinaryIO:
         raise GaplessError(f"{path} cannot be read: {getattr(problem, 'strerror', None) or problem}.") from None
 
 
-def pieces(path: Path, progress: Progress | None, losses: Losses) -> Iterator[bytes]:
+def pieces(path: Path, progress: Progress | None, losses: Losses) -> Generator[bytes, None, None]:
     """Give the content in pieces of about 4 MiB, unpacked if it is gzip.
 
     Damage (a cut or broken gzip, bytes behind its end) is told to ``losses``; what came before it is given. Unpacking

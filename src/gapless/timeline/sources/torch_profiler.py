@@ -66,7 +66,8 @@ def read(path: Path, progress: Progress | None = None, *, block: int = BLOCK) ->
     ``block`` is how many bytes are decoded in one go; it never changes the result.
     """
     losses = Losses()
-    events = Events(pieces(path, progress, losses), str(path), losses, block)
+    stream = pieces(path, progress, losses)
+    events = Events(stream, str(path), losses, block)
     reader = _Reader()
     collecting = gc.isenabled()
     gc.disable()  # the events make no cycles, and looking for them would double the time
@@ -77,6 +78,7 @@ def read(path: Path, progress: Progress | None = None, *, block: int = BLOCK) ->
     except MemoryError:
         raise GaplessError(f"{path}: not enough memory to read it.") from None
     finally:
+        stream.close()
         if collecting:
             gc.enable()
 
