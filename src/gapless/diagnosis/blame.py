@@ -75,6 +75,9 @@ class _Gaps:
     op: Ints  # the operation that ended it; of the last, that runs to the end of the window, the last of all engines
 
 
+SHORTEST_TURNAROUND = 2_000  # ns between operations back to back, at least
+
+
 def _gaps(work: Work, engine: Engine) -> tuple[_Gaps, int]:
     """The engine's gaps, and the time lost between operations that it did back to back.
 
@@ -89,6 +92,8 @@ def _gaps(work: Work, engine: Engine) -> tuple[_Gaps, int]:
     ready = np.maximum.reduce([work.stream_ready, work.fence_ready, work.event_ready, work.launched])[rows]
     soon = begun - reached <= HOP
     after_same = at(work.engine, work.stream_pred[rows], Engine.NONE) == engine
+    # Of work that no known call issued nobody can say when it was ready: only the shortest pauses are turnaround.
+    soon &= (work.ops.call[rows] >= 0) | (begun - reached <= SHORTEST_TURNAROUND)
     back_to_back = soon & ((ready < reached) | (after_same & (work.launched[rows] <= reached)))
     start, end, op = (column[~back_to_back] for column in (reached, begun, rows))
     done = int(work.ops.end[work.engine == engine].max(initial=work.start))

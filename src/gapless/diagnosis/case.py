@@ -164,7 +164,7 @@ class Case:
     @property
     def is_bound(self) -> bool:
         """Whether the binding engine's own work, with its turnaround, fills most of the window."""
-        return self.blame.busy + self.blame.turnaround >= BOUND * self.wall
+        return 0 < self.blame.busy >= BOUND * self.wall - self.blame.turnaround
 
     # Words for the causes' sentences.
 

@@ -36,6 +36,7 @@ from .whatif import TRUSTED, WORTH
 from .work import Work, gather
 
 WARM_UP = 0.1  # of the window: a start this long distorts the whole
+MINOR = 0.25  # of the window: communication that shows for less does not bind
 ENGINES = {"h2d": Engine.H2D, "sm": Engine.SM, "d2h": Engine.D2H}
 
 
@@ -131,7 +132,9 @@ def _ranked(case: Case, predicted: Gains) -> tuple[Finding, ...]:
 
     faults = [f for f in predicted.findings if not f.verdict]
     faults.sort(key=lambda f: (gain(f) < 1 + WORTH, -f.cost_ms))
-    verdicts = [f for f in predicted.findings if f.verdict]
+    # What binds is said before communication that takes a small part; processes that take turns come first.
+    minor = {f.cause for f in predicted.findings if f.cause == "several-devices" and f.cost_ms < MINOR * wall}
+    verdicts = sorted((f for f in predicted.findings if f.verdict), key=lambda f: f.cause in minor)
     best = max(map(gain, faults), default=1.0)
     if trusted and predicted.together:
         all_costs = sum(f.cost_ms for f in faults)
@@ -145,7 +148,7 @@ def _headline(case: Case, findings: tuple[Finding, ...]) -> str:
     words = {"h2d": "H2D copies", "sm": "kernels", "d2h": "D2H copies"}
     working = ", ".join(f"{word} {busy[name]:.0%}" for name, word in words.items() if busy[name] > 0)
     overlapped = case.measures.overlapped_ns / max(wall, 1)
-    first = f"Of {ms(wall)}: {working}; at least two engines at once {overlapped:.0%}."
+    first = f"Of {ms(wall)}: {working or 'nothing of any length'}; at least two engines at once {overlapped:.0%}."
     if not findings:
         return f"{first} {_unexplained_words(case)}"
     top = findings[0]

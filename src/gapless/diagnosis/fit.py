@@ -218,16 +218,21 @@ def _undo_tails(work: Work, lone: NDArray[np.float64], tail: float) -> None:
 
 def fills_gpu(work: Work, rows: Ints) -> NDArray[np.bool_]:
     """Tell for kernels whether their blocks fill (nearly) all SMs at once; those of unknown shape count as if."""
+    return share_of_gpu(work, rows) >= 0.9
+
+
+def share_of_gpu(work: Work, rows: Ints) -> NDArray[np.float64]:
+    """Give the part of the GPU's room for blocks that each kernel takes, up to 1; 1 for those of unknown shape."""
     devices, ops = work.timeline.devices, work.ops
     device = devices[work.device] if work.device < len(devices) else None
     if device is None or not device.sms:
-        return np.ones(len(rows), bool)
+        return np.ones(len(rows))
     blocks, threads = ops.grid[rows].prod(axis=1, dtype=np.int64), ops.block[rows].prod(axis=1, dtype=np.int64)
     fit = np.minimum(32, (device.threads_per_sm or 2048) // np.maximum(threads, 1))
     registers, shared = np.maximum(ops.registers[rows], 1), np.maximum(ops.shared[rows], 0) + 1024
     fit = np.minimum(fit, (device.registers_per_sm or 65536) // np.maximum(registers * threads, 1))
     fit = np.maximum(np.minimum(fit, (device.shared_per_sm or 233472) // shared), 1)
-    return (blocks >= 0.9 * fit * device.sms) | (ops.grid[rows, 0] < 0)
+    return np.where(ops.grid[rows, 0] < 0, 1.0, np.minimum(blocks / (fit * device.sms), 1.0))
 
 
 def covered(starts: Ints, ends: Ints, by: Intervals) -> Ints:

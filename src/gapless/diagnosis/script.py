@@ -295,12 +295,14 @@ def _own_cost(work: Work, rows: Ints, profiler: Profiler) -> Ints:
 
 def _operations_by_call(work: Work) -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
-    for op, call in enumerate(work.ops.call.tolist()):
-        if call >= 0:
+    for op, (call, kind) in enumerate(zip(work.ops.call.tolist(), work.ops.kind.tolist(), strict=True)):
+        if call >= 0 and kind not in _NO_WORK:
             found.setdefault(call, []).append(op)
     return found
 
 
+# What takes no engine: records and waits come from the marks, the rest orders nothing that a replay needs.
+_NO_WORK = frozenset({OpKind.RECORD, OpKind.WAIT, OpKind.MALLOC, OpKind.FREE, OpKind.GRAPH})
 _CALL_OF = {OpKind.KERNEL: CallKind.LAUNCH, OpKind.MEMSET: CallKind.MEMSET_ASYNC}
 _KEPT_CALLS = (CallKind.COPY_SYNC, CallKind.COPY_ASYNC, CallKind.LAUNCH, CallKind.MEMSET_ASYNC, CallKind.MEMSET_SYNC)
 
@@ -308,6 +310,8 @@ _KEPT_CALLS = (CallKind.COPY_SYNC, CallKind.COPY_ASYNC, CallKind.LAUNCH, CallKin
 def _operation(work: Work, row: int, call: CallKind, duration: float) -> Act:
     ops = work.ops
     kind = OpKind(int(ops.kind[row]))
+    if kind is OpKind.P2P:  # R3.7: the host does not wait; the other device is not replayed
+        call = CallKind.COPY_ASYNC
     return Act(
         thread=0, gap=0, call=call if call in _KEPT_CALLS else _CALL_OF.get(kind, CallKind.COPY_ASYNC), cost=0,
         op=kind, stream=int(ops.stream[row]), duration=max(duration, 1.0), bytes=int(ops.bytes[row]),

@@ -25,7 +25,7 @@ from .report import Prediction, Replay
 from .script import Script, script_of
 from .work import Work, gather
 
-LONGEST = 4_000  # operations: of a longer run a stretch from its middle stands for the whole
+LONGEST = 2_000  # operations: of a longer run a stretch from its middle stands for the whole
 WORTH = 0.02  # a gain below this is not worth a change
 TRUSTED = 0.05  # a replay error above this says that predictions are not to be trusted
 
@@ -49,7 +49,11 @@ class WhatIf:
 
     def __init__(self, work: Work, rates: dict[OpKind, PinnedRate], base: Machine | None = None) -> None:
         self.base = base or reference()
+        if (work.end - work.start) * 1_000 >= 2**62:
+            raise GaplessError("The run is longer than the model can count (53 days).")
         self.work, self.scale = _stretch(work)
+        # What other profilers cost was not measured: nothing is taken out.
+        self._untraced = UNTRACED if work.timeline.format == "torch.profiler" else TRACED
         self._shop = Shop(machine=self.base, rates=rates)
         self._tail = float(self.base.kernel_tail)
         self._known: dict[tuple[str, ...], Outcome] = {}
@@ -62,12 +66,12 @@ class WhatIf:
     @cached_property
     def script(self) -> Script:
         """The recorded program without the profiler."""
-        return script_of(self.work, UNTRACED, self._tail)
+        return script_of(self.work, self._untraced, self._tail)
 
     @cached_property
     def machine(self) -> Machine:
         """The machine without the profiler."""
-        return machine_of(self.work, self.base, UNTRACED)
+        return machine_of(self.work, self.base, self._untraced)
 
     @cached_property
     def before(self) -> Run:

@@ -33,11 +33,10 @@ import numpy as np
 
 from gapless.model.kinds import OpKind
 
-from ..case import COPY_CALLS, SYNC_CALLS, Bools, Case, Ints, each_of, times
+from ..case import COPY_CALLS, SYNC_CALLS, Bools, Case, Ints, each_of, plural, times
 from ..host import TINY
 from ..report import Finding, Repair
 from ..waits import Waits
-from ..work import at
 
 FEW = 2  # one synchronise in the middle of a program is no loop
 
@@ -61,7 +60,9 @@ def finding(case: Case, waits: Waits) -> Finding | None:
         effect = "that costs the device nothing here: it has work in hand, or waits for something else"
     return Finding(
         cause="host-synchronize",
-        title=f"The host waits for the device {times(len(calls))}{' in the loop' * (len(calls) > 1)}",
+        title=f"The host waits for the device {times(len(calls))}{' in the loop' * (len(calls) > 1)}"
+        if cost
+        else f"{plural(len(calls), 'synchronise call')} between the launches",
         cost_ms=cost / 1e6,
         count=len(calls),
         evidence=f"In {case.api_names(calls)}{' for values fetched from the device' * values} the host issues nothing; "
@@ -78,14 +79,10 @@ def finding(case: Case, waits: Waits) -> Finding | None:
 
 
 def _in_loop(case: Case) -> Ints:
-    """Give the synchronise calls that waited for the device and after which more work was issued.
-
-    Not those that only finish a copy of pageable memory: they go when the memory is pinned.
-    """
+    """Give the synchronise calls after which more work was issued, also those that had nothing to wait for."""
     work = case.work
-    waited = (work.blocked_on >= 0) & ~at(case.pageable_copies, work.blocked_on, False)
     between = (work.calls.end <= work.issue.max()) & (work.calls.end > work.start)
-    return np.flatnonzero(waited & between & np.isin(work.calls.kind, SYNC_CALLS))
+    return np.flatnonzero(between & np.isin(work.calls.kind, SYNC_CALLS))
 
 
 def _fetched(case: Case, waits: Waits) -> Ints:

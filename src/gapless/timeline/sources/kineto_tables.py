@@ -446,6 +446,7 @@ def _unknown_waits(calls: Columns, marks: Columns, remedy: str) -> Iterator[Unkn
     if blind := int(asked.sum()):
         yield Unknown(
             what="sync-targets",
-            text=f"For {blind:,} calls that synchronise, the trace does not say for which stream or event.",
+            text=f"For {blind:,} synchronise call{'s' * (blind > 1)}, "
+            "the trace does not say for which stream or event.",
             remedy=remedy,
         )

@@ -96,8 +96,8 @@ def _sync_targets(timeline: Timeline) -> Iterator[Unknown]:
     if blind := int(asked.sum()):
         yield Unknown(
             what="sync-targets",
-            text=f"For {blind:,} calls that synchronise, the export does not say which stream or event the host waits "
-            "for.",
+            text=f"For {blind:,} synchronise call{'s' * (blind > 1)}, "
+            "the export does not say which stream or event the host waits for.",
             remedy=_EVENTS,
         )
 
