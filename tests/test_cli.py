@@ -607,6 +607,19 @@ def test_a_file_from_the_shell(trace, tmp_path):
     assert "Traceback" not in missing.stderr
 
 
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_a_timeline_without_gpu_work_is_no_healthy_one(tmp_path, form):
+    path = tmp_path / "cpu.json"
+    event = {"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 1, "ts": 1, "dur": 5}
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [event]}))
+    done = command("explain", path, *form)
+    assert done.returncode == 2
+    assert "No GPU activity" in done.stderr
+    assert done.stdout  # the report all the same, with what the timeline cannot tell
+    if form:
+        assert json.loads(done.stdout)["findings"] == []
+
+
 def test_a_closed_pipe_ends_quietly(trace):
     reading, writing = os.pipe()
     os.close(reading)

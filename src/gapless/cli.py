@@ -413,6 +413,7 @@ def _explain_as_json(timelines: Sequence[Path], asked: _Asked) -> int:
             status = WRONG
             continue
         _print(_json_of(report.to_dict()))
+        status = max(status, _has_work(report, path))
         status = max(status, _hold(report, asked, of=path if len(timelines) > 1 else None))
     return status
 
@@ -430,6 +431,7 @@ def _explain_as_text(timelines: Sequence[Path], asked: _Asked) -> int:
             _complain(str(problem))
             status = WRONG
             continue
+        status = max(status, _has_work(report, path))
         status = max(status, _hold(report, asked, of=path if len(timelines) > 1 else None))
         # Drawn at once and kept as text: the timelines of a long list would not all fit into memory.
         done.append((summarise(report), _drawn(console, draw(report, console, console.options)) + saved))
@@ -439,6 +441,14 @@ def _explain_as_text(timelines: Sequence[Path], asked: _Asked) -> int:
     for i, (_, text) in enumerate(done):
         _print(("\n\n" if i or len(timelines) > 1 else "") + text)
     return status
+
+
+def _has_work(report: Report, path: Path) -> int:
+    """A timeline without any work of a GPU is no healthy one: the report says so, and so does the status."""
+    if report.wall_ms or len(report.timeline.ops):
+        return DONE
+    _complain(f"{path}: {report.headline}")
+    return WRONG
 
 
 def _explained(path: Path, asked: _Asked, *, quiet: bool = False) -> Report:
