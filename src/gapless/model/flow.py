@@ -60,7 +60,9 @@ def fits(program: Program, machine: Machine, plan: Plan) -> bool:
         return False
     if machine.copy_arbitration != "ready" or machine.legacy_noop_barrier != "yes" or set(plan.rounds) != {1}:
         return False
-    longest = float(np.sum(plan.work, dtype=np.float64)) + (float(np.sum(plan.cost)) if plan.cost is not None else 0.0)
+    longest = float(np.sum(plan.work, dtype=np.float64)) + (
+        float(np.sum(plan.cost, dtype=np.float64)) if plan.cost is not None else 0.0
+    )
     return bool(
         longest < 2.0**62  # no time can overflow
         and np.isin(plan.action, _ACTIONS).all()
