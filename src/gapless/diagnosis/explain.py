@@ -119,7 +119,7 @@ def _findings(case: Case) -> list[Finding]:
 
 
 def _ranked(case: Case, predicted: Gains) -> tuple[Finding, ...]:
-    """Faults by cost, those whose repair alone wins nothing last; the verdict first where no repair is worth it.
+    """Faults by gain, those whose repair alone wins nothing last; the verdict first where no repair is worth it.
 
     A repair is credited with no more than its fault costs, and where the replay cannot be trusted, with just that.
     """
@@ -131,7 +131,7 @@ def _ranked(case: Case, predicted: Gains) -> tuple[Finding, ...]:
         return min(finding.speedup, of_cost) if trusted and finding.speedup else of_cost
 
     faults = [f for f in predicted.findings if not f.verdict]
-    faults.sort(key=lambda f: (gain(f) < 1 + WORTH, -f.cost_ms))
+    faults.sort(key=lambda f: (-gain(f) if gain(f) >= 1 + WORTH else -1.0, -f.cost_ms))
     # What binds is said before communication that takes a small part; processes that take turns come first.
     minor = {f.cause for f in predicted.findings if f.cause == "several-devices" and f.cost_ms < MINOR * wall}
     verdicts = sorted((f for f in predicted.findings if f.verdict), key=lambda f: f.cause in minor)
