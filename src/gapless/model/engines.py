@@ -52,7 +52,7 @@ class CopyEngine:
         self.waits_to_serve = False
         self.drains = drains
         self.of_channel: dict[object, int] = {}  # draining: the ready copy of each channel
-        self.slowing = 0  # copies that run and that the link's other direction feels (R3.11)
+        self.slowing = 0  # copies that run on the link, so that its other direction feels them (R3.11)
         self.freed_by = -1
 
     def add(self, sim: Simulator, op: int) -> None:
@@ -102,7 +102,7 @@ class CopyEngine:
         """Start a copy at the rate of one direction or of both, as it is now; give when it will end (R3.11)."""
         server.since, server.rate = sim.now, 1.0
         rate, device = sim.slowed[op], sim.stream(op).device  # type: ignore[index]
-        if rate < 1.0:
+        if rate:
             self.slowing += 1
             if device.both_ways:
                 server.rate = rate
@@ -124,7 +124,7 @@ class CopyEngine:
         if self.turnaround:
             self.turned_at = sim.now + self.turnaround
             heappush(sim.events, (self.turned_at, TURNED, op, 0))
-        if sim.slowed is not None and sim.slowed[op] < 1.0:
+        if sim.slowed is not None and sim.slowed[op]:
             self.slowing -= 1
             if not self.slowing:
                 sim.retime.add(sim.stream(op).device.index)
@@ -142,7 +142,7 @@ class CopyEngine:
     def set_rate(self, sim: Simulator, slowed: Sequence[float], *, both: bool) -> None:
         """Go on at the rate of one direction or of both; what is left of a copy takes a new time (R3.11)."""
         for number, server in enumerate(self.servers):
-            rate = slowed[server.op] if both and server.op >= 0 else 1.0
+            rate = (slowed[server.op] or 1.0) if both and server.op >= 0 else 1.0
             if server.op >= 0 and rate != server.rate:
                 server.left -= round((sim.now - server.since) * server.rate)
                 server.since, server.rate = sim.now, rate

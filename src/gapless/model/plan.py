@@ -97,7 +97,7 @@ class Plan:
     lock: NDArray[np.int8] | None
     entries: NDArray[np.int8] | None  # launch queue entries a row takes, 0 or 1 (R6.9)
     queue_bytes: NDArray[np.int64] | None  # bytes it takes there
-    slowed: NDArray[np.float64] | None  # rate while the other direction runs too (R3.11); 1: not slowed
+    slowed: NDArray[np.float64] | None  # rate while the other direction runs too (R3.11); 0: not on the link
     overhead: NDArray[np.int64] | None  # part of a copy's time that its curve holds for the engine, not for the link
     units: list[int]  # of each grid: units of the SM pool a block needs
     blocks: list[int]  # of each grid
@@ -241,7 +241,7 @@ class _Planner:
         machine = self.machine
         if machine.duplex == (1, 1) and not machine.duplex_curve:
             return None
-        factor = np.ones(len(place))
+        factor = np.zeros(len(place))
         paced = self.pageable & (until == Until.DONE)
         for column, (kind, where) in enumerate(((self.h2d, Place.H2D), (self.d2h, Place.D2H))):
             rows = kind & (place == where) & ~paced
@@ -250,7 +250,7 @@ class _Planner:
                 sized = rows & (self.bytes >= 0)
                 points = np.asarray(machine.duplex_curve)
                 factor[sized] = np.interp(self.bytes[sized], points[:, 0], points[:, column + 1])
-        on_link = (factor < 1) & (work > self.overhead)
+        on_link = (factor > 0) & (work > self.overhead)
         time, fixed = work[on_link], self.overhead[on_link]
         factor[on_link] = time / (fixed + (time - fixed) / factor[on_link])
         return factor

@@ -91,71 +91,70 @@ class Channels:
 
 
 class Pool:
-    """Compute queues under ``pool``: a stream with kernels holds one until the last of them is dispatched (R6.6)."""
+    """Compute queues under ``pool``: a stream with kernels holds one until the last of them is dispatched (R6.6).
+
+    A stream whose next operation waits for another stream (event, fence, barrier) gives its queue back meanwhile; a
+    free queue goes to the stream whose waiting kernel was issued first. ``settle`` brings this about; it is called when
+    all is known that happens at an instant.
+    """
 
     def __init__(self, queues: int) -> None:
-        self._free = queues
+        self._queues = queues
         self._pending: dict[StreamState, deque[int]] = {}  # kernels issued and not dispatched
         self._holders: set[StreamState] = set()
-        self._stalled: set[StreamState] = set()  # streams whose next operation waits for another stream
+        self._next: dict[StreamState, int] = {}  # operations at the head of their stream that wait for another stream
         self._held: set[int] = set()  # kernels whose stream lets them go but holds no queue
+        self._given_by = -1  # the operation that made a queue free last
+        self.unsettled = False
 
     def admit(self, sim: Simulator, stream: StreamState, op: int) -> None:
         """Note a kernel; its stream takes a queue if one is free."""
         self._pending.setdefault(stream, deque()).append(op)
-        if stream not in self._stalled:
-            self._hand_out(sim, -1)
+        self.settle(sim)
 
     def may_go(self, sim: Simulator, op: int) -> bool:
         """Tell whether a kernel whose stream lets it go has a queue, too."""
         if sim.stream(op) in self._holders:
             return True
         self._held.add(op)
+        self.unsettled = True
         return False
 
     def dispatched(self, sim: Simulator, op: int) -> None:
         """Take a kernel out of its queue; after the last one the queue goes to another stream."""
         stream = sim.stream(op)
-        pending = self._pending[stream]
-        pending.popleft()
-        if not pending:
+        self._pending[stream].popleft()
+        if not self._pending[stream]:
             del self._pending[stream]
-            self._give_back(sim, stream, op)
+            self._given_by = op
+            self.settle(sim)
 
-    def stall(self, sim: Simulator, stream: StreamState, op: int) -> None:
-        """The stream's next operation waits for another stream: it gives its queue back."""
-        self._stalled.add(stream)
-        self._give_back(sim, stream, op)
+    def waits(self, stream: StreamState, op: int, by: int) -> None:
+        """Note that a stream's next operation waits for another stream."""
+        self._next[stream] = op
+        self._given_by = by
+        self.unsettled = True
 
-    def go_on(self, sim: Simulator, stream: StreamState, op: int) -> None:
-        """What the next operation waited for is done."""
-        if stream in self._stalled:
-            self._stalled.discard(stream)
-            self._hand_out(sim, op)
-
-    def _give_back(self, sim: Simulator, stream: StreamState, op: int) -> None:
-        if stream in self._holders:
-            self._holders.discard(stream)
-            self._free += 1
-            self._hand_out(sim, op)
-
-    def _hand_out(self, sim: Simulator, by: int) -> None:
-        """A free queue goes to the stream whose waiting kernel was issued first."""
-        while self._free:
+    def settle(self, sim: Simulator) -> None:
+        """Take queues from the streams that cannot use them now, and hand out those that are free."""
+        self.unsettled = False
+        if self._next:
+            self._next = {stream: op for stream, op in self._next.items() if sim.left[op] > 0}
+        self._holders = {s for s in self._holders if s in self._pending and s not in self._next}
+        while len(self._holders) < self._queues:
             waiting = [
                 (sim.rank[kernels[0]], stream.row, stream)
                 for stream, kernels in self._pending.items()
-                if stream not in self._holders and stream not in self._stalled
+                if stream not in self._holders and stream not in self._next
             ]
             if not waiting:
                 return
             stream = min(waiting)[2]
-            self._free -= 1
             self._holders.add(stream)
             head = self._pending[stream][0]
             if head in self._held:
                 self._held.discard(head)
-                sim.let_go(head, by)
+                sim.let_go(head, self._given_by)
 
 
 class Staging:

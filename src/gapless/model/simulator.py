@@ -156,6 +156,10 @@ class Simulator:
                     self._happens(kind, what, number)
                 if self.completed:
                     self._settle()
+            if self.pooled:
+                for device in self.devices:
+                    if device.pool is not None and device.pool.unsettled:
+                        device.pool.settle(self)
         if stuck := hosts.stuck():
             raise DeadlockError([self.program.describe(row) for row in stuck], stuck)
 
@@ -250,6 +254,8 @@ class Simulator:
             waits += self._special(op, kind, stream)
         stream.last = op
         left[op] = waits
+        if device.pool is not None and waits and (last < 0 or left[last] == DONE):
+            device.pool.waits(stream, op, op)
         queues = device.queues[self.place[op]]
         if queues is not None:
             queues.admit(self, stream, op)
@@ -257,8 +263,8 @@ class Simulator:
             self._arrive(op)
             if self.completed:
                 self._settle()
-        elif device.pool is not None and (last < 0 or left[last] == DONE):
-            device.pool.stall(self, stream, op)
+        if device.pool is not None and device.pool.unsettled:
+            device.pool.settle(self)
 
     def wait_behind(self, op: int, before: int, bound: int) -> int:
         """Let an operation wait for another one, which may be complete already; give 1 if it is not."""
@@ -349,7 +355,7 @@ class Simulator:
         if self.stands_for is not None:
             self.stands_for.append(-1)
         if self.slowed is not None:
-            self.slowed.append(self.slowed[source] if source >= 0 else 1.0)
+            self.slowed.append(self.slowed[source] if source >= 0 else 0.0)
         return op
 
     def place_now(self, op: int, stream: StreamState) -> int:
@@ -412,8 +418,9 @@ class Simulator:
 
     def let_go(self, op: int, by: int) -> None:
         """An operation that was held by its queue may go now (R6.5)."""
-        self.ready[op] = self.now
-        self.bound[op], self.bound_by[op] = _QUEUE, by
+        if self.ready[op] < self.now:
+            self.ready[op] = self.now
+            self.bound[op], self.bound_by[op] = _QUEUE, by
         self.stream(op).device.engines[self.place[op]].add(self, op)
 
     def started(self, op: int, end: int) -> None:
@@ -434,7 +441,7 @@ class Simulator:
         """What begins to run out when some operations start."""
         plan = self.plan
         for piece in range(1, plan.pieces.get(op, 1)):  # R3.12: a slot is given back when its piece has landed
-            landed = self.now + (end - self.now) * piece // plan.pieces[op]
+            landed = self.now + self.work[op] * piece // plan.pieces[op]
             heappush(self.events, (landed, SLOT, op, 1))
         if op in self.hosts.early:
             back = max(end - plan.lag[op], self.now)
@@ -528,18 +535,19 @@ class Simulator:
         else:
             self.bound[op], self.bound_by[op] = bound, before
         self.left[op] -= 1
-        if self.pooled:
-            self._tell_pool(op, before, bound)
         if not self.left[op]:
             self._arrive(op)
+        if self.pooled and op < self.rows:
+            self._tell_pool(op, before, bound)
 
     def _tell_pool(self, op: int, before: int, bound: int) -> None:
-        """R6.6: a stream whose next operation waits for another stream (event, fence, barrier) gives its queue back."""
+        """R6.6: a stream whose next operation waits for another stream gives its queue back."""
         stream = self.stream(op)
-        if stream.device.pool is not None and not self.left[op]:
-            stream.device.pool.go_on(self, stream, before)
-        elif stream.device.pool is not None and bound == _STREAM:
-            stream.device.pool.stall(self, stream, before)
+        pool = stream.device.pool
+        if pool is not None and self.left[op] > 0 and bound == _STREAM:
+            pool.waits(stream, op, before)
+        elif pool is not None:
+            pool.unsettled = True
 
 
 _SPECIAL = frozenset({_OP_RECORD, _OP_WAIT, _OP_P2P, _OP_GRAPH})
