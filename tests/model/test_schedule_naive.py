@@ -821,8 +821,8 @@ def test_what_bound_an_operation_explains_its_start(program: Program, machine: M
         several = program.grids[max(rows.grid[by], 0)].blocks > 1
         if bound == Bound.HOST:
             assert (by, start) == (op, run.issued[op])
-        elif bound == Bound.QUEUE:
-            assert run.start[by] <= start if several else run.start[by] == start
+        elif bound == Bound.QUEUE:  # the queue fell free by a dispatch, or because another stream had to wait
+            assert run.start[by] <= start if several else start in (run.start[by], run.end[by], run.issued[by])
         elif bound in (Bound.SM, Bound.GRID_SLOT) and several:
             assert run.start[by] <= start <= run.end[by]
         else:
