@@ -65,14 +65,14 @@ def programs(draw: st.DrawFn) -> Program:
             draw(st.sampled_from(events)),
             draw(st.integers(0, 4)) * us,
         )
-        match draw(st.integers(0, 14)):
+        match draw(st.integers(0, 17)):
             case 0 | 1:
                 stream.h2d(time, pageable=draw(st.booleans()))
             case 2 | 3:
                 stream.d2h(time)
-            case 4 | 5 | 6:
+            case 4 | 5 | 6 | 14 | 15 | 16:
                 share = Fraction(1, draw(st.integers(1, 4)))
-                stream.kernel(time, share=share, blocks=draw(st.sampled_from([1, 1, 2, 5])))
+                stream.kernel(time, share=share, blocks=draw(st.sampled_from([1, 1, 2, 3, 5])))
             case 7:
                 stream.record(event)
             case 8:
@@ -152,7 +152,7 @@ def test_compiled_is_the_same():
             streams[rng.integers(len(streams))].wait(done)
         if rng.integers(20) == 0:
             stream.sync()
-    machine = Machine().with_knobs(launch_cost=us, resident_grids=3)
+    machine = Machine().with_knobs(launch_cost=us)
     laid_out = plan(program, machine)
     assert flow.fits(program, machine, laid_out)
     compiled, plain = (flow.run(program, machine, laid_out, compiled=way) for way in (True, False))

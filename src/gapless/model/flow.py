@@ -58,6 +58,9 @@ def fits(program: Program, machine: Machine, plan: Plan) -> bool:
         return False
     if {machine.h2d_engines, machine.d2h_engines, machine.peer_engines, machine.hostfn_workers} != {1}:
         return False
+    most_grids = 1 if machine.kernels == "exclusive" else machine.resident_grids
+    if max(plan.blocks) > 1 and most_grids < len(program.streams):
+        return False  # R6.10: a kernel without a slot lets those pass of which some blocks are placed
     if machine.copy_arbitration != "ready" or machine.legacy_noop_barrier != "yes" or set(plan.rounds) != {1}:
         return False
     longest = float(np.sum(plan.work, dtype=np.float64)) + (
@@ -78,7 +81,7 @@ def fits(program: Program, machine: Machine, plan: Plan) -> bool:
 def run(program: Program, machine: Machine, plan: Plan, compiled: bool | None = None) -> Columns:
     """Run a program that fits. *compiled* None: if Numba is there and the program is long."""
     rows, streams, n = program.rows, program.streams, len(program)
-    function = _compile() if compiled or (compiled is None and n >= COMPILED_FROM) else None
+    function = compile_it() if compiled or (compiled is None and n >= COMPILED_FROM) else None
     priorities = [machine.clamped(info.priority) for info in streams]
     levels = sorted({0, *priorities})
     standing = [
@@ -121,7 +124,7 @@ class Columns:
 
 
 @cache
-def _compile() -> Callable[..., None] | None:
+def compile_it() -> Callable[..., None] | None:
     """Give ``flow`` compiled by Numba, from the same source; None where Numba is not there."""
     try:
         numba: Any = import_module("numba")  # optional, and slow to import
@@ -176,7 +179,7 @@ def _wait(before, op, why, edge_first, edge_last, edges, spare):
 
 
 def _count(op, more, placed):
-    """Count blocks of a kernel that run, for kernels of which some were placed later; give how many run now."""
+    """Count more (or fewer) blocks of a kernel, for the few kernels that are not placed all at once; give how many."""
     for i in range(len(placed)):
         if placed[i][0] == op:
             now = placed[i][1] + more
@@ -211,10 +214,10 @@ def flow(
     head = [-1] * (_QUEUES + levels)  # by place, kernels by priority: what is ready, first come first
     tail = [-1] * (_QUEUES + levels)
     edges, spare = [-1, -1, -1], -1  # what else waits for an operation, why, and the next of its edges; three a wait
-    placing = [-1] * levels  # by priority: the kernel of which some blocks are placed and some are not
-    to_place = [0] * levels
     placed = [(0, 0)]  # kernels that were not placed all at once, and how many of their blocks run
     placed.pop()
+    to_place = [(0, 0)]  # and how many of their blocks are still to be placed
+    to_place.pop()
     free, resident, slotless, fence = capacity, 0, -1, -1
     look = [0]  # places where something may start
     look.pop()
@@ -310,18 +313,19 @@ def flow(
                         bound_by[op] = freed_by[where]
                     heappush(heap, (now + work[op], op + (2 * rows if where == _WORKER else 0), 0))
                 continue
-            first, begun_only = 0, False
+            first = 0
             while first < levels:  # R6.13: by priority
                 op = head[_QUEUES + first]
-                begun = op >= 0 and placing[first] == op
-                if op < 0 or (begun_only and not begun):
+                if op < 0:
                     first += 1
                     continue
-                if resident >= most_grids and not begun:  # R6.10: it holds nothing back that has a slot
+                blocks = _count(op, 0, to_place)  # of a kernel of which some are placed
+                begun = blocks > 0
+                if resident >= most_grids and not begun:  # R6.10
                     slotless = op
-                    begun_only = True
-                    continue
-                blocks = to_place[first] if begun else blocks_of[grid[op]]
+                    break
+                if not begun:
+                    blocks = blocks_of[grid[op]]
                 fit = min(free // units_of[grid[op]], blocks)
                 if not fit:
                     break  # R6.11, A2: nobody passes a head that does not fit
@@ -335,11 +339,9 @@ def flow(
                 heappush(heap, (now + work[op], op + rows, fit))
                 if begun or fit < blocks:
                     _count(op, fit, placed)
+                    _count(op, -fit if begun else blocks - fit, to_place)
                 if fit < blocks:
-                    placing[first] = op
-                    to_place[first] = blocks - fit
                     break
-                placing[first] = -1
                 head[_QUEUES + first] = behind[op]
 
         # On to the next moment, at which everything that ends ends.
@@ -358,7 +360,7 @@ def flow(
             look.append(where)
             if where == _SM:
                 free += blocks * units_of[grid[op]]
-                if _count(op, -blocks, placed) or placing[level[stream[op]]] == op:
+                if _count(op, -blocks, placed) or _count(op, 0, to_place):
                     continue  # more blocks run, or are to come
                 resident -= 1
             else:
