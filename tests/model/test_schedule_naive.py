@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from gapless.model.bounds import lower_bounds
 from gapless.model.errors import DeadlockError
+from gapless.model.happens_before import Happened, order
 from gapless.model.kinds import Bound, CallKind, CudaError, Engine, MemoryKind, OpKind, StreamKind
 from gapless.model.machine import Machine
 from gapless.model.program import Buffer, Event, Flag, Program, Stream
@@ -785,9 +786,9 @@ def test_nothing_breaks_the_rules(program: Program, machine: Machine):
     except DeadlockError:
         return
     rows, ops = program.rows, ran(run)
-    order = {row: i for i, row in enumerate(run.order.tolist())}
+    rank = {row: i for i, row in enumerate(run.order.tolist())}
     for stream in range(len(program.streams)):
-        mine = sorted((op for op in ops if rows.stream[op] == stream), key=lambda op: order[op])
+        mine = sorted((op for op in ops if rows.stream[op] == stream), key=lambda op: rank[op])
         assert all(run.end[a] <= run.start[b] for a, b in pairwise(mine))
     for engine, servers in ((Engine.H2D, machine.h2d_engines), (Engine.D2H, 1), (Engine.HOST, machine.hostfn_workers)):
         mine = [op for op in ops if run.engine[op] == engine and rows.op[op] != OpKind.H2H]
@@ -847,6 +848,28 @@ def test_what_bound_an_operation_explains_its_start(program: Program, machine: M
         assert run.begin[row] <= run.issued[row]
         assert bound in (Bound.LAUNCH_QUEUE, Bound.LOCK, Bound.STAGING, Bound.WORK)
         assert by >= 0
+
+
+@often
+@given(programs(), machines())
+def test_nothing_starts_before_what_the_documentation_puts_before_it(program: Program, machine: Machine):
+    """Section 14: whatever the engines do, no operation starts before its happens-before predecessors end."""
+    show(program, machine)
+    try:
+        run = schedule(program, machine)
+    except DeadlockError:
+        return
+    happened = Happened(
+        errors=run.error.tolist(),
+        issued=run.order.tolist(),
+        launch_blocking=machine.launch_blocking,
+        sync_memops=machine.sync_memops,
+    )
+    documented, ops = order(program, happened), ran(run)
+    for x in ops:
+        for y in ops:
+            if x != y and documented.before(x, y):
+                assert run.end[x] <= run.start[y], (program.describe(x), program.describe(y))
 
 
 @often
