@@ -159,3 +159,13 @@ def test_h200_copies_are_those_measured(shared: Path):
     for curve, table in (("h2d_curve", "h2d_pinned"), ("d2h_curve", "d2h_pinned")):
         rows = np.array(facts["copy"][table])
         assert machine.time_of(curve, rows[:, 0].astype(np.int64)) == pytest.approx(rows[:, 1] * us)
+
+
+@pytest.mark.parametrize(
+    ("curve", "bytes_per_ns"),
+    [("h2d_curve", 55), ("d2h_curve", 55), ("d2d_curve", 2100), ("memset_curve", 4490), ("p2p_curve", 392)],
+)
+def test_h200_bandwidths(curve: str, bytes_per_ns: float):
+    """What a large operation takes beyond the curve's points goes on at the measured rate."""
+    one, two = Machine.named("h200").time_of(curve, np.array([1 << 32, 1 << 33]))
+    assert (1 << 32) / ((two - one) / 1000) == pytest.approx(bytes_per_ns, rel=0.05)

@@ -162,6 +162,11 @@ class Simulator:
                         device.pool.settle(self)
         if stuck := hosts.stuck():
             raise DeadlockError([self.program.describe(row) for row in stuck], stuck)
+        unfinished = [
+            s.last for d in self.devices for s in d.all_streams() if s.last >= 0 and self.left[s.last] != DONE
+        ]
+        if unfinished:  # the rules leave no way to this: better no schedule than a wrong one
+            raise RuntimeError(f"the simulation stopped before operation {min(unfinished)} was complete")
 
     def _happens(self, kind: int, what: int, number: int) -> None:
         if kind == TIMER:
