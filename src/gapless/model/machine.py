@@ -10,10 +10,10 @@ In text and in files a value is written as on a tape's ``machine`` line (``"3.4u
 ``"none"``, ``"ideal"``); in Python times are picoseconds, sizes bytes, "none" and "ideal" are None.
 
 Three knobs are the model's own; they do nothing in ``teaching``: ``default_stream_queue`` (under ``mod``: do default
-streams have a queue of their own, or share those of the others, as on Fermi), ``kernel_tail`` (the last part of the time
-of a kernel of known shape, in which its blocks end one by one and its SMs fall free; on an H200 kernels that fill the GPU
-follow each other back to back in 0.94 of their time alone), ``sync_return`` (from the end of what a host thread waits for
-to its return).
+streams have a queue of their own, or share those of the others, as on Fermi), ``kernel_tail`` (the last part of a
+kernel's time in which its blocks end one by one and its SMs fall free, for kernels of known shape; on an H200 kernels
+that fill the GPU follow each other back to back in 0.94 of their time alone), ``sync_return`` (from the end of what a
+host thread waits for to its return).
 
 Beyond the knobs a file may hold what was measured; all of it is empty in ``teaching``:
 
