@@ -101,7 +101,7 @@ def same(one: Schedule, other: Schedule) -> None:
     assert one.delays == other.delays
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs(), machines())
 def test_the_short_way_is_the_simulator(program: Program, machine: Machine):
     same(schedule(program, machine), simulated(program, machine))

@@ -748,7 +748,7 @@ def run_both(program: Program, machine: Machine) -> tuple[Schedule | None, Naive
 
 # --------------------------------------------------------------------------------------------------------- properties
 
-often = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+often = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @often
