@@ -16,6 +16,7 @@ import pytest
 
 import gapless
 from gapless import cli
+from gapless.cli.output import progress_of
 from gapless.diagnosis.report import EngineUse, Finding, Report
 from gapless.model.errors import GaplessError
 from gapless.model.kinds import OpKind
@@ -233,7 +234,7 @@ def test_a_long_read_shows_its_progress_and_takes_it_away(monkeypatch):
     monkeypatch.setattr(sys, "stderr", Terminal())
     clock = iter([0.0, 0.1, 1.0])
     monkeypatch.setattr("time.monotonic", lambda: next(clock, 2.0))
-    with cli._progress(Path("[red]big.json"), quiet=False) as progress:
+    with progress_of(Path("[red]big.json"), quiet=False) as progress:
         progress(10, 100)
         assert sys.stderr.getvalue() == ""
         progress(20, 100)
@@ -245,16 +246,16 @@ def test_a_long_read_shows_its_progress_and_takes_it_away(monkeypatch):
 
 def test_no_progress_where_nobody_sees_it(monkeypatch):
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    with cli._progress(Path("big.json"), quiet=False) as progress:
+    with progress_of(Path("big.json"), quiet=False) as progress:
         assert progress is None
     monkeypatch.setattr(sys, "stderr", Terminal())
-    with cli._progress(Path("big.json"), quiet=True) as progress:
+    with progress_of(Path("big.json"), quiet=True) as progress:
         assert progress is None
 
 
 def test_quick_reads_show_no_progress(monkeypatch):
     monkeypatch.setattr(sys, "stderr", Terminal())
-    with cli._progress(Path("small.json"), quiet=False) as progress:
+    with progress_of(Path("small.json"), quiet=False) as progress:
         for done in range(100):
             progress(done, 100)
     assert sys.stderr.getvalue() == ""

@@ -1,0 +1,81 @@
+"""The command line: one file a command, in which one function is the command.
+
+Its signature gives the options, its docstring the help. A new command is such a file, and its function in
+``COMMANDS``; each option's help stays on one line. Statuses: 0 done, 1 an expectation failed, 2 the input or the call
+is wrong. Nothing heavy is imported before it is needed, so that ``gapless --help`` is quick.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from shlex import join
+
+from gapless import __version__
+from gapless.cli.bench import bench
+from gapless.cli.check import check
+from gapless.cli.compare import compare
+from gapless.cli.explain import explain
+from gapless.cli.output import abandon_output, complain
+from gapless.cli.simulate import simulate
+from gapless.cli.words import DONE, INTERRUPTED, PIPE_CLOSED, WRONG
+from gapless.model.errors import GaplessError
+
+__all__ = ["COMMANDS", "main"]
+
+
+COMMANDS: tuple[Callable[..., int], ...] = (explain, compare, simulate, check, bench)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and give its exit status. *arguments* are those of the process where none are given."""
+    try:
+        if sys.stdout is None:
+            raise GaplessError("Standard output is closed: there is nowhere to print to.")
+        status = _run(sys.argv[1:] if arguments is None else list(arguments))
+        sys.stdout.flush()
+    except GaplessError as problem:
+        complain(str(problem))
+        return WRONG
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        abandon_output()
+        return PIPE_CLOSED
+    except OSError as problem:
+        complain(f"{problem.filename or 'the output'}: {problem.strerror or problem}")
+        abandon_output()
+        return WRONG
+    except MemoryError:
+        complain("This takes more memory than there is.")
+        return WRONG
+    except Exception as fault:
+        if sys.flags.dev_mode:
+            raise
+        complain(
+            f"gapless itself failed ({type(fault).__name__}: {fault}).\nPlease report it with what this shows: "
+            f"python -X dev -m gapless {join(sys.argv[1:] if arguments is None else arguments)}"
+        )
+        return WRONG
+    return status
+
+
+def _run(arguments: list[str]) -> int:
+    from cyclopts import App, CycloptsError, Parameter
+
+    app = App(
+        name="gapless",
+        help="Keep a GPU's engines busy: see a CUDA timeline, learn what each engine waited for, play stream programs.",
+        version=__version__,
+        help_format="plaintext",
+        default_parameter=Parameter(negative=(), show_default=False),
+        suppress_keyboard_interrupt=False,
+    )
+    for command in COMMANDS:
+        app.command(command)
+    try:
+        status = app(arguments, exit_on_error=False, print_error=False, verbose=False, result_action="return_value")
+    except CycloptsError as problem:
+        verb = next((f" {c.__name__}" for c in COMMANDS if arguments[:1] == [c.__name__]), "")
+        raise GaplessError(f"{str(problem).strip()}\nSee: gapless{verb} --help") from None
+    return status if isinstance(status, int) else DONE

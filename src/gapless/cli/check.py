@@ -1,0 +1,75 @@
+"""``gapless check``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gapless.cli.output import blaming_itself, drawn, to_console, write
+from gapless.cli.tapes import each, play_as_json, read_machine
+from gapless.cli.words import DONE, Count, Profile, Run
+from gapless.model.errors import DeadlockError, GaplessError
+
+if TYPE_CHECKING:
+    from gapless.model.simulation import Check
+
+
+def check(
+    *tapes: Path,
+    json: bool = False,
+    machine: Profile | None = None,
+    explore: Count = Count(0),  # noqa: B008
+    replay: Run | None = None,
+) -> int:
+    """Find races: accesses to the same memory that no documented rule puts in order, and the shortest repair.
+
+    Exit status 1 where an expectation of a tape fails; for a tape that expects nothing, where there is a race.
+
+    Parameters
+    ----------
+    tapes
+        Tapes (.tape): stream programs as text.
+    json
+        Print one JSON object a tape, one a line, in the order given.
+    machine
+        Check on this machine instead of the tape's: a profile (teaching, h200, one-copy-engine, fermi) or a file.
+    explore
+        Look at so many runs, in which host threads, durations and whatever no rule fixes vary.
+    replay
+        Check the run that exploring told of, such as h17.
+    """
+    if not tapes:
+        raise GaplessError("No tape is named. Write: gapless check TAPE...")
+    if explore < 0:
+        raise GaplessError(f"--explore {explore} is no number of runs.")
+    if explore and replay is not None:
+        raise GaplessError("--explore looks at many runs, --replay at one. Leave one of the two out.")
+    return (play_as_json if json else _check_as_text)(tapes, checking(machine, explore, replay))
+
+
+def checking(profile: str | None, explore: int, replay: str | None) -> Callable[[Path], Check]:
+    """Give what checks one tape as the options ask."""
+    from gapless.model.simulation import check
+
+    machine = read_machine(profile)
+
+    def play(path: Path) -> Check:
+        with blaming_itself(path, "check"):
+            checked = check(path, machine=machine, replay="plain" if replay is None else replay, explore=explore)
+            _ = checked.races, checked.ok
+            return checked
+
+    return play
+
+
+def _check_as_text(tapes: Sequence[Path], play: Callable[[Path], Check]) -> int:
+    from gapless.views.races import draw
+
+    console, worst, gap = to_console(), DONE, ""
+    for status, checked in each(tapes, play):
+        worst = max(worst, status)
+        if checked is not None and not isinstance(checked, DeadlockError):
+            write(gap + drawn(console, draw(checked, console, console.options)))
+            gap = "\n"
+    return worst

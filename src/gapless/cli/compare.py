@@ -1,0 +1,56 @@
+"""``gapless compare``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from gapless.cli.output import drawn, json_of, to_console, write
+from gapless.cli.tapes import read_machine
+from gapless.cli.timelines import Asked, explained, held, read_gates, read_window
+from gapless.cli.words import Condition, Count, Profile
+
+
+def compare(
+    before: Path,
+    after: Path,
+    /,
+    *,
+    json: bool = False,
+    device: Count | None = None,
+    machine: Profile | None = None,
+    gate: tuple[Condition, ...] = (),
+) -> int:
+    """Say what changed between two timelines of a program, and whether the prediction came true.
+
+    Exit status 1 where a gate fails.
+
+    Parameters
+    ----------
+    before
+        Timeline of the program as it was.
+    after
+        Timeline of the program as it is now.
+    json
+        Print one JSON object.
+    device
+        Number of the GPU to compare. By default the one that worked most, in each.
+    machine
+        Take what the timelines have no sample of from this machine: a profile or a file. By default h200.
+    gate
+        What AFTER must hold: 'overlapped>=0.6', 'no pageable-copy', 'busy.sm>=80%', 'speedup>=1.1'. May be repeated.
+    """
+    from gapless.diagnosis.compare import compare as compare_reports
+
+    gates = read_gates(gate, speedup=True)
+    asked = Asked(read_window(None, None, None), device, (), read_machine(machine), None, ())
+    old, new = (explained(path, asked, quiet=json and not sys.stdout.isatty()) for path in (before, after))
+    compared = compare_reports(old, new, gates)
+    if json:
+        write(json_of(compared.to_dict()))
+    else:
+        from gapless.views.comparison import draw
+
+        console = to_console()
+        write(drawn(console, draw(compared, console, console.options)))
+    return held(compared.gates)

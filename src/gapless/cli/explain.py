@@ -1,0 +1,165 @@
+"""``gapless explain``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gapless.cli.output import complain, drawn, json_of, to_console, write
+from gapless.cli.tapes import read_machine
+from gapless.cli.timelines import Asked, explained, held, read_gates, read_window
+from gapless.cli.words import DONE, WRONG, Condition, Count, Profile, Repair, Slug, Span, Time
+from gapless.model.errors import GaplessError
+
+if TYPE_CHECKING:
+    from gapless.diagnosis.report import Report
+
+
+def explain(
+    *timelines: Path,
+    json: bool = False,
+    from_: Time | None = None,
+    to: Time | None = None,
+    steps: Span | None = None,
+    device: Count | None = None,
+    cause: Slug | None = None,
+    apply: tuple[Repair, ...] = (),
+    machine: Profile | None = None,
+    save: Path | None = None,
+    gate: tuple[Condition, ...] = (),
+) -> int:
+    """Say which rule of CUDA made each engine of the GPU wait, where in the source, and what to do about it.
+
+    Several timelines are summed up first, one line each, the worst first.
+
+    Parameters
+    ----------
+    timelines
+        Files written by torch.profiler (.json, .json.gz) or exported from Nsight Systems (.sqlite).
+    json
+        Print one JSON object a timeline, one a line, in the order given.
+    from_
+        Explain from this time on, counted from the first work on the device: 1.5ms, 200us, 2s. A bare number is ms.
+    to
+        Explain up to this time, counted likewise.
+    steps
+        Explain the steps A to B - 1 that the program marks, as A:B. ProfilerStep#5 is 5.
+    device
+        Number of the GPU to explain. By default the one that worked most.
+    cause
+        Print the page about a cause instead: what it is, how it shows, what repairs it. "list" lists the causes.
+    apply
+        Predict the program with this repair made, such as pin or streams=4. May stand several times.
+    machine
+        Take what the timeline has no sample of from this machine: a profile or a file. By default h200.
+    save
+        Write the predicted program as this tape, such as repaired.tape, and its machine beside it.
+    gate
+        Exit with status 1 unless the report holds this: 'overlapped>=0.6', 'no pageable-copy', 'wall_ms<=30'.
+    """
+    if cause is not None:
+        if timelines:
+            raise GaplessError(
+                "--cause prints the page about a cause and takes no timelines. Leave one of the two out."
+            )
+        return _print_cause(cause)
+    if not timelines:
+        raise GaplessError("No timeline is named. Write: gapless explain TIMELINE...")
+    if save is not None and (len(timelines) > 1 or not apply):
+        raise GaplessError("--save writes the one program that --apply predicts. Name one timeline and a repair.")
+    asked = Asked(read_window(from_, to, steps), device, apply, read_machine(machine), save, read_gates(gate))
+    return (_explain_as_json if json else _explain_as_text)(timelines, asked)
+
+
+def _explain_as_json(timelines: Sequence[Path], asked: Asked) -> int:
+    status = DONE
+    for path in timelines:
+        try:
+            report = explained(path, asked, quiet=not sys.stdout.isatty())
+            _save(report, asked)
+        except GaplessError as problem:
+            complain(str(problem))
+            status = WRONG
+            continue
+        write(json_of(report.to_dict()))
+        status = max(status, _has_work(report, path))
+        status = max(status, _hold(report, asked, of=path if len(timelines) > 1 else None))
+    return status
+
+
+def _explain_as_text(timelines: Sequence[Path], asked: Asked) -> int:
+    from gapless.views.terminal import draw, draw_summaries, summarise
+
+    console = to_console()
+    done, status = [], DONE
+    for path in timelines:
+        try:
+            report = explained(path, asked)
+            saved = _save(report, asked)
+        except GaplessError as problem:
+            complain(str(problem))
+            status = WRONG
+            continue
+        status = max(status, _has_work(report, path))
+        status = max(status, _hold(report, asked, of=path if len(timelines) > 1 else None))
+        # Drawn at once and kept as text: the timelines of a long list would not all fit into memory.
+        done.append((summarise(report), drawn(console, draw(report, console, console.options)) + saved))
+    done.sort(key=lambda entry: -entry[0].share)
+    if len(timelines) > 1 and done:
+        write(drawn(console, draw_summaries([summary for summary, _ in done], console)))
+    for i, (_, text) in enumerate(done):
+        write(("\n\n" if i or len(timelines) > 1 else "") + text)
+    return status
+
+
+def _has_work(report: Report, path: Path) -> int:
+    """A timeline without any work of a GPU is no healthy one: the report says so, and so does the status."""
+    if report.wall_ms or len(report.timeline.ops):
+        return DONE
+    complain(f"{path}: {report.headline}")
+    return WRONG
+
+
+def _save(report: Report, asked: Asked) -> str:
+    """Write the predicted program where that was asked for; give what to say of it."""
+    if asked.save is None:
+        return ""
+    if report.repaired is None or report.prediction is None:
+        raise GaplessError(f"{report.source}: nothing worked on this device, so there is no program to save.")
+    from gapless.diagnosis.as_tape import about, save
+
+    saved = save(report.repaired, asked.save, about=about(report))
+    return (
+        f"\n\nSaved as {saved.tape}, with its machine in {saved.machine.name}. Play it: gapless simulate {saved.tape}"
+    )
+
+
+def _hold(report: Report, asked: Asked, *, of: Path | None) -> int:
+    from gapless.diagnosis.compare import hold
+
+    return held(hold(report, asked.gates), of=of) if asked.gates else DONE
+
+
+def _print_cause(slug: str) -> int:
+    import inspect
+
+    from gapless.diagnosis.causes import CAUSES
+
+    if slug == "list":
+        wide = max(map(len, CAUSES), default=0)
+        for name, module in CAUSES.items():
+            write(f"{name:<{wide}}  {inspect.cleandoc(module.__doc__ or '').partition(chr(10))[0]}")
+        return DONE
+    if slug not in CAUSES:
+        import difflib
+
+        near = difflib.get_close_matches(slug, CAUSES, n=1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise GaplessError(f"There is no cause {slug!r}.{hint}\nThe causes are: {', '.join(CAUSES)}.")
+    from gapless.views.terminal import draw_page
+
+    console = to_console()
+    write(drawn(console, draw_page(slug, CAUSES[slug].__doc__ or "", console)))
+    return DONE

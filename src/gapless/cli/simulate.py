@@ -1,0 +1,156 @@
+"""``gapless simulate``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from gapless.cli.output import blaming_itself, drawn, json_of, to_console, write
+from gapless.cli.tapes import as_on_a_tape, each, play_as_json, read_machine
+from gapless.cli.words import DONE, Count, Profile, Run, Time
+from gapless.model.errors import DeadlockError, GaplessError
+
+if TYPE_CHECKING:
+    from gapless.model.simulation import Simulation
+
+
+def simulate(
+    *tapes: Path,
+    json: bool = False,
+    machine: Profile | None = None,
+    replay: Run | None = None,
+    chunks: Count | None = None,
+    streams: Count | None = None,
+    h2d: Time | None = None,
+    kernel: Time | None = None,
+    d2h: Time | None = None,
+    pageable: bool = False,
+    default_stream: Literal["copy", "kernel"] | None = None,
+    nonblocking: bool = False,
+    per_thread: bool = False,
+    malloc: bool = False,
+    device_sync: bool = False,
+    copy_engines: Literal[1, 2] | None = None,
+    tape: bool = False,
+) -> int:
+    """Play stream programs: when each engine works, why it waits, and whether what the tape expects holds.
+
+    Without tapes it plays a loop over chunks of work, as in: gapless simulate --chunks 4 --streams 3
+
+    Beside the loop stands what it takes one stage after another (3N) and with all engines busy (N + 2).
+
+    Parameters
+    ----------
+    tapes
+        Tapes (.tape): stream programs as text. Exit status 1 where an expectation fails or the program deadlocks.
+    json
+        Print one JSON object a tape, one a line, in the order given.
+    machine
+        Play on this machine instead of the tape's: a profile (teaching, h200, one-copy-engine, fermi) or a file.
+    replay
+        Play the run that "gapless check --explore" told of, such as h17.
+    chunks
+        Loop: number of chunks. By default 4.
+    streams
+        Loop: number of streams. By default 3.
+    h2d
+        Loop: time to copy one chunk to the device: 1.5ms, 200us. A bare number is ms. By default 1.
+    kernel
+        Loop: time of the kernel of one chunk. By default 1.
+    d2h
+        Loop: time to copy one chunk back. By default 1.
+    pageable
+        Loop: the host's memory is not pinned.
+    default_stream
+        Loop: the copy back of each chunk, or its kernel, goes to the default stream.
+    nonblocking
+        Loop: the streams are non-blocking; the default stream does not fence them.
+    per_thread
+        Loop: built with per-thread default streams.
+    malloc
+        Loop: cudaMalloc and cudaFree around each chunk.
+    device_sync
+        Loop: cudaDeviceSynchronize after each chunk.
+    copy_engines
+        Loop: one engine for copies in both directions, or two.
+    tape
+        Loop: print it as a tape, to be saved and changed.
+    """
+    asked = {
+        name: value
+        for name, value in {
+            "chunks": chunks, "streams": streams, "h2d": h2d, "kernel": kernel, "d2h": d2h, "pageable": pageable,
+            "default_stream": default_stream, "nonblocking": nonblocking, "per_thread": per_thread, "malloc": malloc,
+            "device_sync": device_sync, "copy_engines": copy_engines,
+        }.items()
+        if value is not None and value is not False
+    }  # fmt: skip
+    if tapes and (asked or tape):
+        option = next(iter(asked), "tape").replace("_", "-")
+        raise GaplessError(f"--{option} makes a loop over chunks and takes no tapes. Leave one of the two out.")
+    if replay is not None and not tapes:
+        raise GaplessError("--replay plays a run of a tape. Write: gapless simulate TAPE --replay RUN")
+    if tape and json:
+        raise GaplessError("--tape prints the loop, --json what it does. Leave one of the two out.")
+    if asked or tape:
+        return _simulate_loop(asked, machine, json=json, tape=tape)
+    if not tapes:
+        raise GaplessError(
+            "No tape is named. Write: gapless simulate TAPE...\n"
+            "Or play a loop over chunks: gapless simulate --chunks 4 --streams 3"
+        )
+    return (play_as_json if json else _simulate_as_text)(tapes, playing(machine, replay))
+
+
+def playing(profile: str | None, replay: str | None) -> Callable[[Path], Simulation]:
+    """Give what plays one tape as the options ask."""
+    from gapless.model.simulation import simulate
+
+    machine = read_machine(profile)
+
+    def play(path: Path) -> Simulation:
+        with blaming_itself(path, "simulate"):
+            played = simulate(path, machine=machine, replay="plain" if replay is None else replay)
+            _ = played.races, played.outcomes  # worked out here, so that a fault in them is told as one
+            return played
+
+    return play
+
+
+def _simulate_as_text(tapes: Sequence[Path], play: Callable[[Path], Simulation]) -> int:
+    from gapless.views.schedule import draw, draw_summaries, summarise
+
+    console, worst = to_console(), DONE
+    done = []
+    for status, played in each(tapes, play):
+        worst = max(worst, status)
+        if played is not None and not isinstance(played, DeadlockError):
+            # Drawn at once and kept as text: the schedules of a long list would not all fit into memory.
+            done.append((summarise(played), drawn(console, draw(played, console, console.options))))
+    if len(tapes) > 1 and done:
+        write(drawn(console, draw_summaries([summary for summary, _ in done], console)))
+    for i, (_, text) in enumerate(done):
+        write(("\n\n" if i or len(tapes) > 1 else "") + text)
+    return worst
+
+
+def _simulate_loop(asked: dict[str, Any], profile: str | None, *, json: bool, tape: bool) -> int:
+    from gapless.model.chunk_loop import ChunkLoop
+    from gapless.model.simulation import simulate
+    from gapless.model.tape import read
+
+    read_machine(profile)
+    loop = ChunkLoop(**asked, machine=as_on_a_tape(profile or ""))
+    if tape:
+        write(loop.tape().rstrip("\n"))
+        return DONE
+    played = simulate(read(loop.tape(), name="loop"))
+    if json:
+        write(json_of(played.to_dict()))
+        return DONE
+    from gapless.views.schedule import draw_loop
+
+    console = to_console()
+    write(drawn(console, draw_loop(loop, played, console, console.options)))
+    return DONE

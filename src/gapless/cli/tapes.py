@@ -1,0 +1,62 @@
+"""What the commands that play tapes share: each tape in turn, and the machine that an option names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from gapless.cli.output import complain, json_of, write
+from gapless.cli.words import DONE, FAILED, WRONG
+from gapless.model.errors import DeadlockError, GaplessError
+
+if TYPE_CHECKING:
+    from gapless.model.machine import Machine
+    from gapless.model.simulation import Check, Simulation
+
+Played = TypeVar("Played", "Simulation", "Check")
+
+
+def each(tapes: Sequence[Path], play: Callable[[Path], Played]) -> Iterator[tuple[int, Played | DeadlockError | None]]:
+    """Play or check each tape: give its status and what came of it; None where it cannot be read, which is said."""
+    for path in tapes:
+        try:
+            played = play(path)
+            yield DONE if played.ok else FAILED, played
+        except DeadlockError as problem:
+            complain(f"{path}: {problem}")
+            yield FAILED, problem
+        except GaplessError as problem:
+            complain(str(problem))
+            yield WRONG, None
+
+
+def play_as_json(tapes: Sequence[Path], play: Callable[[Path], Played]) -> int:
+    """Print one JSON object a tape; give the exit status, the worst of all."""
+    worst = DONE
+    for status, played in each(tapes, play):
+        worst = max(worst, status)
+        if isinstance(played, DeadlockError):
+            write(json_of({"version": 1, "makespan_ns": None, "deadlock": played.calls}))
+        elif played is not None:
+            write(json_of(played.to_dict()))
+    return worst
+
+
+def read_machine(profile: str | None) -> Machine | None:
+    """Read a machine as a tape does: a profile or a file, and knobs after it."""
+    if profile is None:
+        return None
+    from gapless.model.tape import read
+
+    return read(f"machine {as_on_a_tape(profile)}", name="--machine").machine
+
+
+def as_on_a_tape(profile: str) -> str:
+    """Put a file's name in quotes, as on a tape."""
+    import re
+
+    knobs = "".join(re.findall(r"(?:\s+\w+=\S*)+\s*$", profile))
+    name = profile[: len(profile) - len(knobs)].strip()
+    is_file = name.endswith(".json") or "/" in name
+    return " ".join([f'"{Path(name).absolute()}"' if is_file else " ".join(name.split()), *knobs.split()])
