@@ -131,7 +131,7 @@ class Host:
     """A host thread, with its own clock."""
 
     def __init__(self, gpu: Gpu, thread: int):
-        self.gpu, self.thread, self.now = gpu, thread, 0
+        self.gpu, self.thread, self.now, self.stack = gpu, thread, 0, ""
         self.events: dict[str, tuple[int, int, int]] = {}  # stream, done, correlation of the record
 
     # Its own time
@@ -148,6 +148,13 @@ class Host:
         self.gpu.ranges.append(row)
         yield
         row["end"] = self.now
+
+    @contextmanager
+    def called_from(self, stack: str) -> Iterator[None]:
+        """Make calls whose own stack is recorded, innermost frame first, separated by ";"."""
+        before, self.stack = self.stack, stack
+        yield
+        self.stack = before
 
     # Work for the device
 
@@ -241,7 +248,8 @@ class Host:
     def _call(self, name: str, kind: CallKind, duration: int) -> int:
         correlation = len(self.gpu.calls) + 1
         self.gpu.calls.append({"kind": kind, "name": self.gpu.named(name), "thread": self.thread, "start": self.now,
-                               "end": self.now + duration, "correlation": correlation})  # fmt: skip
+                               "end": self.now + duration, "correlation": correlation,
+                               "stack": self.gpu.named(self.stack) if self.stack else -1})  # fmt: skip
         self.now += duration + 300
         return correlation
 

@@ -79,6 +79,39 @@ def test_the_same_operator_with_other_stacks_is_another_place(gpu, host):
     ]
 
 
+def test_the_calls_own_stack_is_the_place(gpu, host):
+    stack = "cudaLaunchKernel;/opt/venv/lib/python3.12/site-packages/cupy/core.py(7): launch;train.py(44): step"
+    with host.inside("epoch", RangeKind.NVTX), host.called_from(stack):
+        host.kernel(0, US)
+    assert places_of(gpu) == [("train.py", 44, "step → cudaLaunchKernel", 1)]
+
+
+@pytest.mark.parametrize(
+    ("stack", "place"),
+    [
+        ("cuMemcpyHtoD_v2;cudaMemcpy;upload(float*);main;__libc_start_main;_start", "upload(float*)"),
+        ("0x7f0012345678;libcudart.so.13+0x1f2;solver+0x4a10;libc.so.6+0x29d90", "solver+0x4a10"),
+        ("cudaStreamSynchronize;solver.cu(91): advance;main.cpp(12): main", ("solver.cu", 91, "advance")),
+        ("void at::native::copy_kernel<float>(at::Tensor&);torch::autograd::run();_PyEval_EvalFrameDefault", None),
+    ],
+)
+def test_native_stacks_name_the_users_innermost_frame(gpu, host, stack, place):
+    with host.called_from(stack):
+        host.kernel(0, US)
+    file, line, function = ("", 0, place) if isinstance(place, str) else place or ("", 0, "")
+    assert places_of(gpu) == [(file, line, f"{function} → cudaLaunchKernel" if function else "cudaLaunchKernel", 1)]
+
+
+def test_a_host_that_comes_late_is_placed_by_the_call_it_got_to(gpu, host):
+    with host.called_from("train.py(12): step"):
+        for _ in range(20):
+            host.kernel(0, 20 * US)
+            host.sync()
+            host.work(500 * US)
+    finding = next(f for f in gpu.explain().findings if f.cause == "host-bound")
+    assert [(w.file, w.line, w.function) for w in finding.where] == [("train.py", 12, "before step → cudaLaunchKernel")]
+
+
 @pytest.mark.parametrize("kind", [RangeKind.ANNOTATION, RangeKind.NVTX])
 def test_annotations_where_there_are_no_frames(gpu, host, kind):
     with host.inside("epoch", kind), host.inside("forward", kind):

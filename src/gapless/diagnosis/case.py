@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -231,7 +231,11 @@ class Case:
     def where_before(self, waits: Waits) -> tuple[Where, ...]:
         """Where the host was while these waits for it lasted, most frequent first."""
         calls = self.work.calls
-        return self.places.at_moments(calls.thread[waits.call], calls.start[waits.call] - waits.cost // 2)
+        found = self.places.at_moments(calls.thread[waits.call], calls.start[waits.call] - waits.cost // 2)
+        if found or not (calls.stack[waits.call] >= 0).any():
+            return found
+        # Nothing tells where the host was, but where it got to in the end is known.
+        return tuple(replace(place, function=f"before {place.function}") for place in self.where(waits.call))
 
     def issuers(self, ops: Ints) -> Ints:
         """The calls that issued these operations, where they are known."""

@@ -28,6 +28,14 @@ _LIBRARY = re.compile(
     r"\.py\("
 )
 
+# Frames of native stacks that are no place of the user's: CUDA, the interpreter, the frameworks, the start of a thread.
+_NATIVE = re.compile(
+    r"^_*(cuda|cu|cupti|cublas|cublasLt|cudnn|cufft|nccl|nvrtc)[A-Z_]|^_?_?(Py|libc_|start|clone|pthread)|^_start$|^0x"
+    r"|^(void )?(at|c10|c10d|torch|pybind11|std|__gnu_cxx|thrust|cub|cutlass)::|^\[|^\?+$"
+    r"|^(lib(cuda|cudart|cupti|nv|c|pthread|python|torch|c10|stdc\+\+|gomp|ffi)[-\w.]*\.so|python3?|ld-)"
+    r"|^(_?PyEval|_?PyObject|_?PyFunction|method_|cfunction_|slot_tp_|type_call)"
+)
+
 MOST = 5  # places are told of one finding
 
 
@@ -52,23 +60,26 @@ class Places:
         """Give the places that made these calls (rows of ``timeline.calls``, -1 none), most frequent first."""
         calls = calls[calls >= 0]
         table = self._timeline.calls
-        return self._most_frequent(table.thread[calls], table.start[calls], table.name[calls])
+        return self._most_frequent(table.thread[calls], table.start[calls], table.name[calls], table.stack[calls])
 
     def at_moments(self, threads: NDArray[np.int32], times: Ints) -> tuple[Where, ...]:
         """Give the places at which threads were at some moments (ns), most frequent first."""
-        return self._most_frequent(threads, times, np.full(len(times), -1))
+        nothing = np.full(len(times), -1)
+        return self._most_frequent(threads, times, nothing, nothing)
 
-    def _most_frequent(self, threads: NDArray[np.int32], times: Ints, apis: NDArray[Any]) -> tuple[Where, ...]:
+    def _most_frequent(
+        self, threads: NDArray[np.int32], times: Ints, apis: NDArray[Any], stacks: NDArray[Any]
+    ) -> tuple[Where, ...]:
         if not len(times):
             return ()
         ranges = self._timeline.ranges
         inner = [where.innermost(threads, times) for where in (self._frames, self._builtins, self._ops, self._notes)]
         names = [at(ranges.name, rows, -1) for rows in inner]
-        first, counts = _distinct([*names, at(ranges.stack, inner[2], -1), apis])
+        first, counts = _distinct([*names, at(ranges.stack, inner[2], -1), apis, stacks])
         places: Counter[tuple[str, int, str]] = Counter()
         for i, count in zip(first.tolist(), counts.tolist(), strict=True):
             frame, builtin, op, note = (int(rows[i]) for rows in inner)
-            places[self._place(frame, builtin, op, note, int(apis[i]))] += count
+            places[self._place(frame, builtin, op, note, int(apis[i]), int(stacks[i]))] += count
         del places["", 0, ""]  # nothing is known there
         return tuple(
             Where(file=file, line=line, function=function, count=count)
@@ -88,19 +99,24 @@ class Places:
         builtin = _BUILTIN.match(name)
         return f"the built-in {builtin['name']}" if builtin else name
 
-    def _place(self, frame: int, builtin: int, op: int, note: int, api: int) -> tuple[str, int, str]:
-        """File, line and function of a place, from the innermost ranges there (rows of ``ranges``, -1 none)."""
+    def _place(self, frame: int, builtin: int, op: int, note: int, api: int, stack: int) -> tuple[str, int, str]:
+        """File, line and function of a place: from the call's own stack (a row of ``strings``), which is exact, else
+        from the innermost ranges there (rows of ``ranges``); -1 none.
+        """
         timeline, ranges = self._timeline, self._timeline.ranges
         doing = self._doing(builtin, op) or timeline.name_of(api)
-        texts: list[str] = []
+        recorded = _frames(timeline.name_of(stack))
+        texts = list(recorded)
         if frame >= 0:
-            texts = [timeline.name_of(int(ranges.name[frame]))]
-        elif op >= 0 and ranges.stack[op] >= 0:
-            texts = [text.strip() for text in timeline.name_of(int(ranges.stack[op])).split(";")]
+            texts.append(timeline.name_of(int(ranges.name[frame])))
+        elif op >= 0:
+            texts += _frames(timeline.name_of(int(ranges.stack[op])))
         for text in texts:
             match = _FRAME.match(text)
             if match and not _LIBRARY.search(text):
                 return match["file"], int(match["line"]), _arrow(match["function"], doing)
+        if native := next((text for text in recorded if not _FRAME.match(text) and not _NATIVE.match(text)), ""):
+            return "", 0, _arrow(native, doing)
         return "", 0, _arrow(timeline.name_of(int(ranges.name[note])), doing) if note >= 0 else doing
 
     def _doing(self, builtin: int, op: int) -> str:
@@ -111,6 +127,11 @@ class Places:
             if match and not match["name"].startswith("_"):
                 return f"{match['owner']}.{match['name']}" if match["owner"] == "Tensor" else match["name"]
         return self._timeline.name_of(int(ranges.name[op])) if op >= 0 else ""
+
+
+def _frames(stack: str) -> list[str]:
+    """The frames of a recorded stack, innermost first."""
+    return [text.strip() for text in stack.split(";")] if stack else []
 
 
 def _arrow(function: str, doing: str) -> str:

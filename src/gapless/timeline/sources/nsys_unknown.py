@@ -30,7 +30,8 @@ def unknown(timeline: Timeline) -> Iterator[Unknown]:
         yield Unknown(
             what="source-lines",
             text="The export does not say from which lines of the program the work came.",
-            remedy="Name the program's parts with NVTX ranges and record with nsys profile --trace=cuda,nvtx.",
+            remedy="Record with nsys profile --cudabacktrace=all --sample=cpu, or name the program's parts with NVTX "
+            "ranges and record with nsys profile --trace=cuda,nvtx.",
         )
     yield from _memory_kinds(timeline)
 
