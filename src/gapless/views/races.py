@@ -26,7 +26,7 @@ def to_text(check: Check, *, width: int) -> str:
 def draw(check: Check, console: Console, options: ConsoleOptions) -> Iterator[Text]:
     """Draw what the check of one tape found, line by line."""
     page, played = _Page.on(console, options), check.played
-    groups = _alike(played)
+    groups = alike(played)
     yield page.title(played.name, races_found(played))
     for number, group in enumerate(groups[:MOST_RACES], 1):
         yield Text()
@@ -46,7 +46,7 @@ class _Page(Page):
         """Say what one race is, or several that come from the same lines."""
         race = group[0]
         style = FAULT if race.kind <= RaceClass.UNALLOCATED else "bold"
-        title = self.foreign(f"{RACE_WORDS[race.kind]}: {_said(played, race)}", "bold")
+        title = self.foreign(f"{RACE_WORDS[race.kind]}: {said(played, race)}", "bold")
         if len(group) > 1:
             title.append_text(self.text(f" ×{len(group):,}", "dim"))
         yield from self.prose(title, label=str(number), style=style)
@@ -85,7 +85,7 @@ class _Page(Page):
         yield from self.prose(self.foreign(words), label=f"{'':{GUTTER}}{label}", style="dim", indent=indent)
 
 
-def _alike(played: Simulation) -> list[list[Race]]:
+def alike(played: Simulation) -> list[list[Race]]:
     """Put races together that come from the same lines of the tape, in the order in which they were found."""
     groups: dict[tuple[object, ...], list[Race]] = {}
     for number, race in enumerate(played.races):
@@ -107,7 +107,8 @@ def _accesses(played: Simulation, access: Access, buffer: str) -> str:
     return program.brief(access.row) + does
 
 
-def _said(played: Simulation, race: Race) -> str:
+def said(played: Simulation, race: Race) -> str:
+    """Say in a sentence what a race is."""
     x, y = (called(played.schedule, access) for access in (race.first, race.second))
     if race.kind is RaceClass.NONDETERMINISM:
         return f"whether {x} or {y} comes first is left to chance"

@@ -12,8 +12,8 @@ from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
 from gapless.model.chunk_loop import ChunkLoop
-from gapless.model.gaps import OF_CALLS, Gap, Gaps, Link, alike, chain, gaps, held_up
-from gapless.model.kinds import Bound, CallKind, CudaError, Engine, OpKind
+from gapless.model.gaps import Gaps, alike, gaps, held_up
+from gapless.model.kinds import CudaError, Engine, OpKind
 from gapless.model.schedule import Schedule
 from gapless.model.simulation import Simulation
 from gapless.timeline.measure import union
@@ -21,10 +21,10 @@ from gapless.views import wording
 from gapless.views.lanes import LABELS, axis, cells, named
 from gapless.views.outcome import draw_expectations, expectations_held, races_found
 from gapless.views.page import COLORS, FAULT, GUTTER, NARROWEST_LANE, WIDEST_LANE, Page, plain
+from gapless.views.reasons import call_text, engine_label, longest_chain, op_name, why
 
 MOST_LANES = 16  # streams and threads that are drawn; more are counted
 MOST_CAUSES = 4  # of waiting that are told for an engine
-MOST_LINKS = 7  # of the longest chain that are named
 _WIDEST_LABEL = 12
 _OVERLAP = "overlap"
 _ALWAYS = (Engine.H2D, Engine.SM, Engine.D2H)
@@ -164,30 +164,14 @@ class _Page(Page):
 
     def chain(self, run: Schedule) -> Iterator[Text]:
         """Say what makes the run as long as it is."""
-        links = [link for link in chain(run) if link.end > link.start]
-        times: dict[str, int] = {}
-        engine = run.engine.tolist()
-        for link in links:
-            what = _engine_name(run, engine[link.op]) if link.op >= 0 else "host"
-            times[what] = times.get(what, 0) + link.end - link.start
-        between = run.makespan - sum(times.values())
-        if between > run.makespan // 100:
-            times["between"] = between
-        left_out = len(links) > MOST_LINKS
-        named = [*links[: MOST_LINKS - 3], *links[-2:]] if left_out else links
-        names = [_name(run, link) for link in named]
-        if left_out:
-            names.insert(MOST_LINKS - 3, "...")
-        parts = ", ".join(f"{_time(time)} {what}" for what, time in times.items())
-        said = f"Longest chain: {', '.join(names)}. In it: {parts}."
-        yield from self.prose(self.foreign(said), indent=0)
+        yield from self.prose(self.foreign(longest_chain(run)), indent=0)
 
     def waits(self, run: Schedule, lines: NDArray[np.int32]) -> Iterator[Text]:
         """Say for each engine how long it waits, and for what."""
         several = len({info.device for info in run.program.streams}) > 1
         told: dict[str, list[Gaps]] = {}
         for group in alike(gaps(run), run, lines):
-            told.setdefault(_label(run, group.first.engine, group.first.device, several), []).append(group)
+            told.setdefault(engine_label(run, group.first.engine, group.first.device, several), []).append(group)
         if not told:
             return
         yield Text()
@@ -199,7 +183,7 @@ class _Page(Page):
                 count = f"×{group.number:,}" if group.number > 1 else ""
                 shown = f"{label if i == 0 else '':<{gutter}}{_time(group.time):>8}  {count:<{counts}}  "
                 yield from self.prose(
-                    self.foreign(_why(run, group.first, lines)),
+                    self.foreign(why(run, group.first, lines)),
                     label=wording.in_ascii(shown) if self.ascii_only else shown,
                     style="",
                     indent=len(shown),
@@ -220,7 +204,7 @@ class _Page(Page):
             count = f"×{group.number:,}" if group.number > 1 else ""
             shown = f"{'':{GUTTER}}{count:<{counts}}  "
             label = wording.in_ascii(shown) if self.ascii_only else shown
-            yield from self.prose(self.foreign(_why(run, group.first, lines)), label=label, style="", indent=len(shown))
+            yield from self.prose(self.foreign(why(run, group.first, lines)), label=label, style="", indent=len(shown))
         if len(groups) > 2 * MOST_CAUSES:
             yield self.line(f"{'':{GUTTER}}and {len(groups) - 2 * MOST_CAUSES:,} more kinds of waits", "dim")
 
@@ -235,7 +219,7 @@ class _Page(Page):
             error = int(run.error[row])
             known = {e.value: e.cuda_name for e in CudaError}
             place = f"line {lines[row]}: " if len(lines) else ""
-            said = f"{place}{_call(run, row)} returns {known.get(error, 'error')} ({error})"
+            said = f"{place}{call_text(run, row)} returns {known.get(error, 'error')} ({error})"
             yield from self.prose(self.foreign(said), indent=GUTTER)
         if len(failed) > MOST_LANES:
             yield self.line(f"{'':{GUTTER}}and {len(failed) - MOST_LANES:,} more", "dim")
@@ -280,7 +264,7 @@ def _engine_lanes(run: Schedule) -> list[tuple[str, Engine, NDArray[np.int64], _
                 busy = union(run.start[mine], run.end[mine])
                 time = int((busy[:, 1] - busy[:, 0]).sum())
                 figures = _time(time), wording.percent(time / run.makespan)
-                lanes.append((_label(run, engine, device, len(used) > 1), engine, busy, figures))
+                lanes.append((engine_label(run, engine, device, len(used) > 1), engine, busy, figures))
     return lanes
 
 
@@ -295,7 +279,7 @@ def _stream_lanes(run: Schedule) -> list[_Lane]:
             label=info.name,
             starts=run.start[mine],
             ends=run.end[mine],
-            names=_Lazy(mine, lambda op: (_op_name(run, op),)),
+            names=_Lazy(mine, lambda op: (op_name(run, op),)),
             styles=_Lazy(mine, lambda op: COLORS.get(Engine(int(run.engine[op])), "")),
         )
         for number, info in enumerate(program.streams)
@@ -309,7 +293,7 @@ def _stream_lanes(run: Schedule) -> list[_Lane]:
                     label="host" if len(program.threads) == 1 else name,
                     starts=run.begin[mine],
                     ends=run.returned[mine],
-                    names=_Lazy(mine, lambda row: _shorter(_call(run, row))),
+                    names=_Lazy(mine, lambda row: _shorter(call_text(run, row))),
                     styles=_Lazy(mine, lambda row: "dim"),
                 )
             )
@@ -335,81 +319,5 @@ def _shorter(words: str) -> list[str]:
     return list(dict.fromkeys((words, " ".join(parts[:2]), parts[0])))
 
 
-def _op_name(run: Schedule, op: int) -> str:
-    return wording.visible(run.program.name_of(run.row_of(op))) or _call(run, run.row_of(op))
-
-
-def _call(run: Schedule, row: int) -> str:
-    """Say what a call is, without its number."""
-    return wording.visible(run.program.brief(row))
-
-
-def _name(run: Schedule, link: Link) -> str:
-    return _op_name(run, link.op) if link.op >= 0 else _call(run, link.call)
-
-
-def _engine_name(run: Schedule, engine: int) -> str:
-    """Say what an engine is called; one copy engine for both directions is neither H2D nor D2H."""
-    if engine == Engine.H2D and run.machine.shared_copy_engine:
-        return "copy"
-    return LABELS.get(Engine(engine), "host" if engine == Engine.HOST else "graph")
-
-
-def _label(run: Schedule, engine: Engine, device: int, several: bool) -> str:
-    return _engine_name(run, engine) + (f".{device}" if several else "")
-
-
 def _time(ps: int) -> str:
     return wording.duration(ps / 1e9)
-
-
-# Why an engine waited
-
-
-def _why(run: Schedule, gap: Gap, lines: NDArray[np.int32]) -> str:
-    """Say in a sentence what ended a gap."""
-    bound, by, call = gap.cause
-    if gap.op < 0:
-        return "nothing more to do"
-    op = _op_name(run, gap.op)
-    if call == gap.op and by < 0:
-        return f"{op} waits for its own call" + (f" (line {lines[call]})" if len(lines) else "")
-    if call >= 0:
-        return f"{op} is issued late: the host {_held(run, gap, lines)}"
-    if bound == Bound.NONE or by < 0:
-        return f"{op} takes time to reach the engine"
-    other = _op_name(run, by)
-    stream, its = (run.program.streams[_stream(run, number)].name for number in (gap.op, by))
-    return f"{op} waits for {other}" + {
-        Bound.STREAM: f", before it in stream {stream}",
-        Bound.EVENT: f" (stream {its}), by an event",
-        Bound.FENCE: f" (stream {its}): the default stream's fence",
-        Bound.GRAPH: ", before it in the graph",
-        Bound.FIRST_USE: ": a first use or an allocation between them waits for all work",
-        Bound.COPY_ENGINE: ", which has the copy engine",
-        Bound.SM: ", which fills the SMs",
-        Bound.GRID_SLOT: ": no more kernels can be resident",
-        Bound.QUEUE: f" (stream {its}): both streams share a hardware queue",
-        Bound.WORKER: ", which has the thread for host functions",
-    }.get(bound, "")
-
-
-def _held(run: Schedule, gap: Gap, lines: NDArray[np.int32]) -> str:
-    """Say what held the host thread."""
-    bound, by, call = gap.cause
-    place = f" (line {lines[call]})" if len(lines) else ""
-    held = _call(run, call) + place
-    if bound == Bound.HOST or by < 0:
-        return f"works{place}" if run.program.rows.call[call] == CallKind.HOST_WORK else f"is busy with {held}"
-    if bound in OF_CALLS:
-        what = "a message" if bound == Bound.MESSAGE else "the driver's lock"
-        return f"waits in {held} for {what}: {_call(run, by)}"
-    if by == call or bound == Bound.STAGING:
-        return f"is held by {held} until the copy is done" if by == call else f"waits in {held} for a staging slot"
-    other = _op_name(run, by)
-    return f"waits in {held} for {'room in the launch queue: ' if bound == Bound.LAUNCH_QUEUE else ''}{other}"
-
-
-def _stream(run: Schedule, op: int) -> int:
-    rows = len(run.program)
-    return int(run.program.rows.stream[op if op < rows else int(run.node_launch[op - rows])])
