@@ -28,8 +28,9 @@ loops = st.builds(
     default_stream=st.sampled_from([None, "copy", "kernel"]),
     nonblocking=st.booleans(),
     per_thread=st.booleans(),
-    device_sync=st.booleans(),
-    malloc=st.booleans(),
+    wait=st.sampled_from([None, "device", "stream", "event", "query"]),
+    allocation=st.sampled_from([None, "malloc", "pool"]),
+    urgent=st.sampled_from([None, None, "same", "high"]),
     copy_engines=st.sampled_from([None, 1, 2]),
 )
 
@@ -39,7 +40,8 @@ loops = st.builds(
 def test_the_tape_takes_what_the_closed_form_says(loop):
     serial, pipelined, this = loop.forms()
     took = makespan(loop)
-    assert pipelined.value <= took <= serial.value
+    request = sum(loop.stages()) // 4 + loop.stages()[0] // 2 if loop.urgent else 0
+    assert pipelined.value <= took <= serial.value + request
     if this.value is not None:
         assert took == this.value
 
@@ -71,8 +73,13 @@ def test_the_tape_has_no_race_and_keeps_each_chunk_in_order(loop):
         ({"default_stream": "copy", "per_thread": True}, 6, "N+2"),
         ({"default_stream": "kernel"}, 9, "2N+1"),
         ({"default_stream": "kernel", "nonblocking": True}, 6, "N+2"),
-        ({"device_sync": True}, 12, "3N"),
-        ({"malloc": True}, 12, "3N"),
+        ({"wait": "device"}, 12, "3N"),
+        ({"wait": "stream"}, 12, "3N"),
+        ({"wait": "event"}, 6, "N+2"),
+        ({"wait": "query"}, 6, "N+2"),
+        ({"wait": "stream", "default_stream": "copy", "nonblocking": True}, 9, "2N+1"),
+        ({"allocation": "malloc"}, 12, "3N"),
+        ({"allocation": "pool"}, 6, "N+2"),
         ({"streams": 4, "copy_engines": 1}, 8, "2N"),
         ({"streams": 2, "chunks": 5}, 9, "(3N+3)/2"),
     ],
@@ -111,8 +118,30 @@ sync device
 
 @pytest.mark.parametrize(
     "options",
-    [{"chunks": 0}, {"streams": 0}, {"streams": 2000}, {"default_stream": "copies"}, {"copy_engines": 3}, {"h2d": "x"}],
+    [
+        {"chunks": 0},
+        {"streams": 0},
+        {"streams": 2000},
+        {"default_stream": "copies"},
+        {"copy_engines": 3},
+        {"h2d": "x"},
+        {"wait": "long"},
+        {"allocation": "new"},
+        {"urgent": "low"},
+    ],
 )
 def test_what_is_no_loop_is_refused(options):
     with pytest.raises(GaplessError):
         ChunkLoop(**options)
+
+
+def answered(**options) -> int:
+    run = simulate(read(ChunkLoop(chunks=8, streams=4, kernel="2ms", **options).tape())).schedule
+    return int(run.end[run.op("reply")])
+
+
+def test_priority_lets_the_urgent_kernel_pass_those_that_wait_but_not_the_one_that_runs():
+    assert answered(urgent="same") > answered(urgent="high")
+    run = simulate(read(ChunkLoop(chunks=8, streams=4, kernel="2ms", urgent="high").tape())).schedule
+    assert run.start[run.op("reply")] == run.end[run.op("k1")]
+    assert run.start[run.op("ask")] == run.end[run.op("in3")]  # the copy before it waits its turn

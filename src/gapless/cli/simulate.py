@@ -29,8 +29,9 @@ def simulate(
     default_stream: Literal["copy", "kernel"] | None = None,
     nonblocking: bool = False,
     per_thread: bool = False,
-    malloc: bool = False,
-    device_sync: bool = False,
+    wait: Literal["device", "stream", "event", "query"] | None = None,
+    allocation: Literal["malloc", "pool"] | None = None,
+    urgent: Literal["same", "high"] | None = None,
     copy_engines: Literal[1, 2] | None = None,
     tape: bool = False,
 ) -> int:
@@ -68,10 +69,12 @@ def simulate(
         Loop: the streams are non-blocking; the default stream does not fence them.
     per_thread
         Loop: built with per-thread default streams.
-    malloc
-        Loop: cudaMalloc and cudaFree around each chunk.
-    device_sync
-        Loop: cudaDeviceSynchronize after each chunk.
+    wait
+        Loop: how the host makes sure after each chunk that it may refill the source: what it waits for, or asks.
+    allocation
+        Loop: scratch memory of each chunk, from cudaMalloc or from the stream's pool.
+    urgent
+        Loop: a short request of another thread beside the loop, with the same priority or a high one.
     copy_engines
         Loop: one engine for copies in both directions, or two.
     tape
@@ -81,8 +84,8 @@ def simulate(
         name: value
         for name, value in {
             "chunks": chunks, "streams": streams, "h2d": h2d, "kernel": kernel, "d2h": d2h, "pageable": pageable,
-            "default_stream": default_stream, "nonblocking": nonblocking, "per_thread": per_thread, "malloc": malloc,
-            "device_sync": device_sync, "copy_engines": copy_engines,
+            "default_stream": default_stream, "nonblocking": nonblocking, "per_thread": per_thread, "wait": wait,
+            "allocation": allocation, "urgent": urgent, "copy_engines": copy_engines,
         }.items()
         if value is not None and value is not False
     }  # fmt: skip

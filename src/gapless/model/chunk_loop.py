@@ -11,9 +11,13 @@ from textwrap import wrap
 
 from . import bounds
 from .errors import GaplessError
+from .tape_line import alternatives
 from .units import format_time, parse_time
 
 DEFAULT_STREAM_OPS = ("copy", "kernel")
+WAITS = ("device", "stream", "event", "query")
+ALLOCATIONS = ("malloc", "pool")
+URGENT = ("same", "high")  # priority of the request beside the loop, next to the loop's own
 MOST_STREAMS = 1024
 
 
@@ -31,8 +35,12 @@ class ChunkLoop:
     """The loop and its accidents. Times are text as on a tape; a bare number is ms.
 
     ``default_stream``: what of each chunk goes to the default stream, ``copy`` (the one back) or ``kernel``; where the
-    streams are no longer fenced, it gets the event waits that keep it in order. ``machine``: what stands behind the
-    word ``machine`` on a tape.
+    streams are no longer fenced, it gets the event waits that keep it in order. ``wait``: how the host makes sure,
+    after each chunk, that it may fill the chunk's source memory again: ``device`` and ``stream`` synchronise these,
+    ``event`` waits for the copy alone, ``query`` only asks. ``allocation``: scratch memory of each chunk, from
+    ``malloc`` or from the stream's ``pool``. ``urgent``: beside the loop another host thread has a short request, a
+    quarter of a chunk, in a stream of its own with the ``same`` priority or a ``high`` one. ``machine``: what stands
+    behind the word ``machine`` on a tape.
     """
 
     chunks: int = 4
@@ -44,8 +52,9 @@ class ChunkLoop:
     default_stream: str | None = None
     nonblocking: bool = False
     per_thread: bool = False
-    device_sync: bool = False
-    malloc: bool = False
+    wait: str | None = None
+    allocation: str | None = None
+    urgent: str | None = None
     copy_engines: int | None = None
     machine: str = ""
 
@@ -55,8 +64,14 @@ class ChunkLoop:
             raise GaplessError(f"the loop has at least one chunk, not {self.chunks}")
         if not 1 <= self.streams <= MOST_STREAMS:
             raise GaplessError(f"the loop has 1 to {MOST_STREAMS} streams, not {self.streams}")
-        if self.default_stream not in (None, *DEFAULT_STREAM_OPS):
-            raise GaplessError(f"on the default stream goes copy or kernel, not {self.default_stream!r}")
+        for about, value, known in (
+            ("on the default stream goes", self.default_stream, DEFAULT_STREAM_OPS),
+            ("the host waits by", self.wait, WAITS),
+            ("memory in the loop comes from", self.allocation, ALLOCATIONS),
+            ("the priority of the request is", self.urgent, URGENT),
+        ):
+            if value not in (None, *known):
+                raise GaplessError(f"{about} {alternatives(known)}, not {value!r}")
         if self.copy_engines not in (None, 1, 2):
             raise GaplessError(f"a GPU has 1 or 2 copy engines here, not {self.copy_engines}")
         self.stages()
@@ -81,6 +96,7 @@ class ChunkLoop:
                 f"repeat {self.chunks} as i",
                 *(f"  {line}" for line in self._chunk()),
                 "end",
+                *self._request(),
                 "sync device",
                 "",
             ]
@@ -98,8 +114,11 @@ class ChunkLoop:
             else "",
             "non-blocking streams" if self.nonblocking else "",
             "a default stream per thread" if self.per_thread else "",
-            "cudaMalloc and cudaFree in the loop" if self.malloc else "",
-            "cudaDeviceSynchronize in the loop" if self.device_sync else "",
+            {"malloc": "cudaMalloc and cudaFree in the loop", "pool": "memory from the stream's pool"}.get(
+                self.allocation or "", ""
+            ),
+            _WAITS.get(self.wait or "", ""),
+            f"an urgent request of {self.urgent} priority beside it" if self.urgent else "",
             "one copy engine" if self.copy_engines == 1 else "",
         ]
         return ", ".join(part for part in said if part)
@@ -113,6 +132,7 @@ class ChunkLoop:
             *([f"machine {machine}"] if machine != "teaching" else []),
             *(["default-stream per-thread"] if self.per_thread else []),
             f"stream {names} {'nonblocking' if self.nonblocking else 'blocking'}",
+            *([f"stream urgent nonblocking{' priority=-5' * (self.urgent == 'high')}"] if self.urgent else []),
         ]
 
     def _chunk(self) -> list[str]:
@@ -120,15 +140,38 @@ class ChunkLoop:
         pageable = " pageable" if self.pageable else ""
         copy_back = "default" if self.default_stream == "copy" else stream
         runs_on = "default" if self.default_stream == "kernel" else stream
+        pool = f" on {stream}" if self.allocation == "pool" else ""
         return [
-            *(["malloc scratch{i} 1MiB"] if self.malloc else []),
+            *([f"malloc scratch{{i}} 1MiB{pool}"] if self.allocation else []),
             f"h2d    in{{i}}  on {stream} {self.h2d}{pageable}",
+            *([f"record sent{{i}} on {stream} untimed"] if self.wait in ("event", "query") else []),
             *self._handed_over("copied", stream, runs_on),
             f"kernel k{{i}}   on {runs_on} {self.kernel}",
             *self._handed_over("done", runs_on, copy_back),
             f"d2h    out{{i}} on {copy_back} {self.d2h}{pageable}",
-            *(["free   scratch{i}"] if self.malloc else []),
-            *(["sync device"] if self.device_sync else []),
+            *([f"free   scratch{{i}}{pool}"] if self.allocation else []),
+            *{
+                "device": ["sync device"],
+                "stream": [f"sync {stream}"],
+                "event": ["sync event sent{i}"],
+                "query": ["query event sent{i}"],
+            }.get(self.wait or "", []),
+        ]
+
+    def _request(self) -> list[str]:
+        """Write the urgent request: another thread makes it while the first chunk is being copied in."""
+        if not self.urgent:
+            return []
+        h2d, kernel, d2h = (format_time(time // 4) for time in self.stages())
+        return [
+            "",
+            "thread request",
+            f"  host   {format_time(self.stages()[0] // 2)}",
+            f"  h2d    ask    on urgent {h2d}",
+            f"  kernel reply  on urgent {kernel}",
+            f"  d2h    answer on urgent {d2h}",
+            "  sync urgent as answered",
+            "end",
         ]
 
     def _handed_over(self, event: str, before: str, after: str) -> list[str]:
@@ -145,6 +188,8 @@ class ChunkLoop:
         equal = h == k == d
         serial = Form("serial", "3N" if equal else "N(h+k+d)", bounds.serial(n, h, k, d))
         pipelined = Form("pipelined", "N+2" if equal else "h+k+d+(N-1)max", bounds.slots(n, 3, h, k, d))
+        if self.urgent:
+            return serial, pipelined, Form("the loop with an urgent request beside it", "", None)
         if why := self._serial_because():
             return serial, pipelined, Form(why, serial.reads, serial.value)
         return serial, pipelined, self._form(n, h, k, d, equal)
@@ -160,8 +205,9 @@ class ChunkLoop:
             "one stream": self.streams == 1 and (fenced or self.default_stream != "copy"),
             "the default stream fences every chunk": self.default_stream == "copy" and fenced,
             "pageable copies hold the host": self.pageable,
-            "cudaFree waits for the device": self.malloc,
-            "the host waits for every chunk": self.device_sync,
+            "cudaFree waits for the device": self.allocation == "malloc",
+            "the host waits for every chunk": self.wait == "device"
+            or (self.wait == "stream" and (fenced or self.default_stream != "copy")),
             "one copy engine, and the default stream fences": self.default_stream == "kernel" and fenced
             and self.copy_engines == 1,
         }  # fmt: skip
@@ -169,22 +215,32 @@ class ChunkLoop:
 
     def _form(self, n: int, h: int, k: int, d: int, equal: bool) -> Form:
         if self.copy_engines == 1:
-            if equal and self.streams >= n > 1:
+            if equal and self.streams >= n > 1 and self.wait not in ("stream", "event"):
                 return Form("both copies share an engine", "2N", bounds.one_copy_engine(n, h, k, d))
             return Form("both copies share an engine", "", None if n > 1 else h + k + d)
         if self.default_stream == "kernel" and self._fenced():
             # Each kernel waits for all copies so far and they for it: the next copy in runs beside the copy back.
             reads = "2N+1" if equal else "h+k+d+(N-1)(k+max(h,d))"
             return Form("the default stream fences every kernel", reads, h + k + d + (n - 1) * (k + max(h, d)))
-        if self.default_stream == "copy" and self.streams == 1:  # a stream for two stages, one for the third
+        if self.default_stream == "copy" and (self.streams == 1 or self.wait == "stream"):  # two stages, then one
             reads = "2N+1" if equal else "h+k+d+(N-1)max(h+k,d)"
-            return Form("one stream, and the default stream beside it", reads, h + k + d + (n - 1) * max(h + k, d))
+            about = "one stream" if self.streams == 1 else "the host waits for every kernel"
+            about += ", and the default stream beside it"
+            return Form(about, reads, h + k + d + (n - 1) * max(h + k, d))
         slots = 3 if self.default_stream == "copy" else self.streams  # a stream is free again after the kernel
         value = bounds.slots(n, slots, h, k, d)
         if value == bounds.slots(n, 3, h, k, d):
             return Form("every engine always has a next chunk", "N+2" if equal else "h+k+d+(N-1)max", value)
         reads = "3N/2+1" if equal and n % 2 == 0 else "(3N+3)/2" if equal else "S+(N-1)/2 max(S,2m)"
         return Form("two streams: a third would fill the gaps", reads, value)
+
+
+_WAITS = {
+    "device": "cudaDeviceSynchronize in the loop",
+    "stream": "cudaStreamSynchronize in the loop",
+    "event": "cudaEventSynchronize in the loop",
+    "query": "cudaEventQuery in the loop",
+}
 
 
 def _time(form: Form) -> str:
