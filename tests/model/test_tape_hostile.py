@@ -120,3 +120,26 @@ def test_runs_too_long_to_count_are_refused(text: str):
     tape = read(text)
     with pytest.raises(GaplessError, match="cannot count"):
         schedule(tape.program, tape.machine)
+
+
+def test_a_tape_of_unknown_origin_names_no_file(tmp_path):
+    (tmp_path / "m.json").write_text("{}")
+    text = 'machine "m.json"\nkernel k on default 1'
+    assert read(text, folder=tmp_path).machine.name
+    with pytest.raises(TapeError, match="no files of machines are read here") as refused:
+        read(text, folder=None)
+    assert (refused.value.line, refused.value.column) == (1, 9)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "repeat 1000000000 as i\nkernel k{i} on default 1\nend",
+        "repeat 11\nquery default\nend",
+        "stream s nonblocking\ncapture s\nkernel k on s 1\nend-capture s as G\nrepeat 8\nlaunch G on s\nend",
+        "kernel k on default 1 blocks=12 block=1",
+    ],
+)
+def test_a_tape_of_unknown_origin_is_bounded(text):
+    with pytest.raises(TapeError, match="more than 10 "):
+        read(text, most=10)

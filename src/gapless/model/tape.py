@@ -20,11 +20,11 @@ from . import tape_words as words
 from .errors import GaplessError
 from .expectations import Expectation
 from .kinds import CallKind, CaptureMode, MemoryKind, StreamKind
-from .machine import Machine
+from .machine import PROFILES, Machine
 from .program import Buffer, Program
 from .tape_line import Line, TapeError, alternatives, did_you_mean, shown
 from .tape_reading import MOST_DEVICES, Effort, Reading
-from .tape_text import unroll
+from .tape_text import MOST_LINES, unroll
 from .tape_words import BUFFER_KINDS, CAPTURE_MODES, STREAM_KINDS
 from .tape_writer import write
 
@@ -47,13 +47,14 @@ class Tape:
     lines: NDArray[np.int32]
 
 
-def read(text: str, *, name: str = "tape", folder: str | Path = "") -> Tape:
+def read(text: str, *, name: str = "tape", folder: str | Path | None = "", most: int = MOST_LINES) -> Tape:
     """Read a tape; *name* stands in error messages, usually its file; machine files are looked for from *folder* on.
 
+    For a tape of unknown origin: with *folder* None it may name no file, and *most* bounds its lines and operations.
     Raises ``TapeError`` (a ``GaplessError``) with line, column, what was found and what could stand there.
     """
-    reader, lines = _Reader(Path(folder)), array("i")
-    for line in unroll(text, name):
+    reader, lines = _Reader(None if folder is None else Path(folder), most), array("i")
+    for line in unroll(text, name, most):
         reader.read(line)
         while len(lines) < len(reader.program):
             lines.append(line.number)
@@ -64,8 +65,8 @@ def read(text: str, *, name: str = "tape", folder: str | Path = "") -> Tape:
 class _Reader(Reading):
     """Reads a tape statement by statement."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
+    def __init__(self, folder: Path | None, most: int) -> None:
+        super().__init__(most)
         self.folder = folder
         self.called = False  # a call has been read: declarations are over
         self._said: set[str] = set()  # declarations that stand but once
@@ -123,7 +124,9 @@ def _machine(reader: _Reader, line: Line) -> None:
     reader.declare(line, once=True)
     profile = line.next('a machine profile, or a file in " "')
     try:
-        if profile.startswith('"'):
+        if profile.startswith('"') and reader.folder is None:
+            line.fail(1, f"a machine profile ({alternatives(PROFILES)})", "no files of machines are read here")
+        if profile.startswith('"') and reader.folder is not None:
             reader.machine = Machine.load(reader.folder / profile.strip('"'))
         else:
             reader.machine = Machine.named(profile)

@@ -41,7 +41,8 @@ class Effort(NamedTuple):
 class Reading:
     """What has been read of a tape so far: the program, the machine, and what every name stands for."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST_LINES) -> None:
+        self.most = most  # calls, and rounds of blocks
         self.program = Program()
         self.machine = Machine()
         self.thread = self.program.threads[0]  # whose calls are read
@@ -242,8 +243,8 @@ class Reading:
         self._effort = Effort(*map(add, self._effort, effort))
         if self._effort.time >= _LONGEST:
             line.fail(line.at - 1, "", "the times of this tape add up to more than the model can hold")
-        if max(self._effort.calls, self._effort.rounds) > MOST_LINES:
-            why = f"with all its graphs and blocks the tape asks for more than {MOST_LINES:,} operations"
+        if max(self._effort.calls, self._effort.rounds) > self.most:
+            why = f"with all its graphs and blocks the tape asks for more than {self.most:,} operations"
             line.fail(line.at - 1, "a smaller tape", why)
 
     # ------------------------------------------------------------------------------------------------- in the end

@@ -20,14 +20,14 @@ _WORD = re.compile(r'#.*|"[^"]*"|(?:\{[^{}]*\}|[^\s#"{}])+|\S')
 _COUNT = re.compile(r"\d{1,18}", re.ASCII)
 
 
-def unroll(text: str, name: str) -> Iterator[Line]:
+def unroll(text: str, name: str, most: int = MOST_LINES) -> Iterator[Line]:
     """Give the statements of a tape in order, ``repeat`` blocks unrolled and expressions replaced.
 
     A ``thread`` line and the ``end`` that closes it are given as they stand; ``repeat`` and its ``end`` are not.
-    Raises ``TapeError`` for blocks that do not match, bad expressions, and more than ``MOST_LINES`` lines.
+    Raises ``TapeError`` for blocks that do not match, bad expressions, and more than *most* lines.
     """
     body = _blocks(_templates(text, name))
-    _Size().of(body, {})
+    _Size(most).of(body, {})
     return _run(body, {})
 
 
@@ -151,8 +151,8 @@ def _repeat(line: Line) -> tuple[int, str]:
 class _Size:
     """Counts the lines of an unrolled tape before any is unrolled, so that a huge one is refused at once."""
 
-    def __init__(self) -> None:
-        self._steps = 0
+    def __init__(self, most: int) -> None:
+        self._steps, self._most = 0, most
 
     def of(self, body: list[_Template | _Block], names: Counters) -> int:
         total = 0
@@ -164,14 +164,15 @@ class _Size:
             else:
                 total += 2 + self.of(part.body, names)
             self._steps += 1
-            if total > MOST_LINES or self._steps > MOST_LINES:
+            if total > self._most or self._steps > self._most:
                 line = part.line if isinstance(part, _Template) else part.head.line
-                line.fail(0, "", f"unrolled, the tape has more than {MOST_LINES:,} lines; build it in Python instead")
+                instead = "; build it in Python instead" if self._most == MOST_LINES else ""
+                line.fail(0, "", f"unrolled, the tape has more than {self._most:,} lines{instead}")
         return total
 
     def _of_repeat(self, block: _Block, names: Counters) -> int:
         count, name = _repeat(block.head.fill(names))
-        if count > MOST_LINES:  # an empty body repeated so often takes its time as well
+        if count > self._most:  # an empty body repeated so often takes its time as well
             return count
         if count == 0 or not _has_counted_repeat(block.body):
             return count * max(1, self.of(block.body, names | {name: 0})) if count else 0
