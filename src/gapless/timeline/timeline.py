@@ -35,6 +35,16 @@ class MarkKind(IntEnum):
     SYNC_DEVICE = 4
 
 
+class TouchKind(IntEnum):
+    """How a call, or the work that it issues, touches memory."""
+
+    READ = 0
+    WRITE = 1
+    ARGUMENT = 2  # a pointer among a kernel's arguments: how much of what it points to is touched, and how, is unknown
+    ALLOCATE = 3
+    FREE = 4
+
+
 class RangeKind(IntEnum):
     """Who named a range of host time."""
 
@@ -121,6 +131,7 @@ class Calls(Table):
     end: Int64  # ns
     correlation: Int64  # 0 unknown
     stack: Int32  # row of strings: a recorded call stack, innermost first, separated by ";", -1 none
+    result: Int32  # what the call returned: 0 success, else CUDA's number of the error, -1 unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -149,14 +160,30 @@ class Ranges(Table):
     stack: Int32  # row of strings: a recorded call stack, innermost first, separated by ";", -1 none
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Touches(Table):
+    """Which memory calls and the work they issue touch, in order of the calls; empty where the source cannot tell."""
+
+    kind: Int8  # TouchKind
+    call: Int32  # row of calls
+    address: Int64
+    bytes: Int64  # from the first byte to the last; -1 unknown
+    gaps: Int8  # 1: not all bytes between are touched (a copy of rows of a larger array)
+    argument: Int32  # of ARGUMENT: which one, from 0; -1 unknown
+    memory: Int8  # MemoryKind of what is allocated or freed, and of the host's side of a copy
+
+
 _DTYPES: Mapping[str, Any] = {
     "kind": np.int8, "name": np.int32, "device": np.int16, "stream": np.int32, "start": np.int64, "end": np.int64,
     "bytes": np.int64, "src": np.int8, "dst": np.int8, "grid": np.int32, "block": np.int32, "registers": np.int32,
     "shared": np.int32, "occupancy": np.float32, "correlation": np.int64, "graph": np.int64, "call": np.int32,
     "thread": np.int32, "event": np.int64, "waits_on": np.int32, "record": np.int64, "stack": np.int32,
+    "result": np.int32, "address": np.int64, "gaps": np.int8, "argument": np.int32, "memory": np.int8,
 }  # fmt: skip
 _TRIPLES = frozenset({"grid", "block"})
-_UNKNOWN: Mapping[str, int] = {"src": MemoryKind.UNKNOWN, "dst": MemoryKind.UNKNOWN}
+_UNKNOWN: Mapping[str, int] = {
+    "src": MemoryKind.UNKNOWN, "dst": MemoryKind.UNKNOWN, "memory": MemoryKind.UNKNOWN, "gaps": 0,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,6 +243,7 @@ class Timeline:
     calls: Calls = field(default_factory=Calls.build)
     marks: Marks = field(default_factory=Marks.build)
     ranges: Ranges = field(default_factory=Ranges.build)
+    touches: Touches = field(default_factory=Touches.build)
     devices: tuple[Device, ...] = ()
     streams: tuple[Stream, ...] = ()
     threads: tuple[Thread, ...] = ()
@@ -247,5 +275,5 @@ class Timeline:
 
 __all__ = [
     "CallKind", "Calls", "Device", "MarkKind", "Marks", "MemoryKind", "OpKind", "Ops", "RangeKind", "Ranges", "Stream",
-    "StreamKind", "Table", "Thread", "Timeline", "Unknown",
+    "StreamKind", "Table", "Thread", "Timeline", "TouchKind", "Touches", "Unknown",
 ]  # fmt: skip

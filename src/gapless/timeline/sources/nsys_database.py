@@ -18,13 +18,11 @@ from numpy.typing import NDArray
 
 from gapless.model.errors import GaplessError
 from gapless.timeline.sources.columns import Columns
+from gapless.timeline.sources.cupti import NO_TIME, NONE
 from gapless.timeline.sources.feed import Progress
 from gapless.timeline.sources.losses import Losses
 
 Int64: TypeAlias = NDArray[np.int64]
-
-NONE = -1  # a number that the export does not tell
-NO_TIME = -(1 << 62)  # the same for times, which may be negative: before the session's start
 
 _BATCH = 512  # rows turned into arrays in one go: what a core's cache holds
 _IDS = 20_000  # strings looked up in one go

@@ -17,13 +17,12 @@ from gapless.model.errors import GaplessError
 from gapless.model.kinds import StreamKind
 from gapless.timeline.sources.assembly import Places
 from gapless.timeline.sources.columns import Columns
-from gapless.timeline.sources.nsys_database import NONE, Database, text_of, whole
+from gapless.timeline.sources.cupti import NONE, NOWHERE, own
+from gapless.timeline.sources.cupti_rows import MOST_DEVICE
+from gapless.timeline.sources.nsys_database import Database, text_of, whole
 from gapless.timeline.timeline import Device, Stream, Thread
 
 Int64: TypeAlias = NDArray[np.int64]
-
-MOST_DEVICE = (1 << 15) - 2
-NOWHERE = (1 << 32) - 1  # CUPTI's number for "no stream" and "no event"
 
 # What flags say of a stream, by the words of ENUM_CUPTI_STREAM_TYPE, and their numbers where there is no such table.
 _FLAGS = {0: "UNKNOWN", 1: "DEFAULT", 2: "NON_BLOCKING", 3: "NULL"}
@@ -65,8 +64,7 @@ class Processes:
 
         Those of the first process, or of the only one, stay as they are.
         """
-        process = self.of(ids)
-        return np.where((numbers > 0) & (numbers <= NOWHERE) & (process >= 0), numbers + (process << 32), none)
+        return own(self.of(ids), numbers, none)
 
 
 class Threads:

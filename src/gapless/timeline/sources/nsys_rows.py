@@ -8,18 +8,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.model.kinds import MemoryKind, OpKind
+from gapless.model.kinds import OpKind
 from gapless.timeline.apis import call_kind
 from gapless.timeline.sources.columns import Columns, Numbering, take
+from gapless.timeline.sources.cupti import NO_TIME, NONE, NOWHERE
+from gapless.timeline.sources.cupti_rows import (
+    COPIES,
+    SYNCS,
+    marks_of_syncs,
+    named_copies,
+    named_graphs,
+    named_host_functions,
+    named_memsets,
+    of_each,
+    placed,
+    shape,
+    shared,
+    timed,
+)
 from gapless.timeline.sources.losses import Losses
-from gapless.timeline.sources.nsys_database import NO_TIME, NONE, Database, text_of
-from gapless.timeline.sources.nsys_ids import MOST_DEVICE, NOWHERE
-from gapless.timeline.timeline import MarkKind, RangeKind
+from gapless.timeline.sources.nsys_database import Database, text_of
+from gapless.timeline.timeline import RangeKind
 
 Int64: TypeAlias = NDArray[np.int64]
 
@@ -41,45 +55,16 @@ _MEMORIES = {
     0: "PAGEABLE", 1: "PINNED", 2: "DEVICE", 3: "ARRAY", 4: "MANAGED", 5: "DEVICE_STATIC", 6: "MANAGED_STATIC",
     7: "UNKNOWN",
 }  # fmt: skip
-_COPIES = {
-    1: "HTOD", 2: "DTOH", 3: "HTOA", 4: "ATOH", 5: "ATOA", 6: "ATOD", 7: "DTOA", 8: "DTOD", 9: "HTOH", 10: "PTOP",
-    11: "UVM_HTOD", 12: "UVM_DTOH", 13: "UVM_DTOD",
-}  # fmt: skip
-_SYNCS = {1: "EVENT_SYNCHRONIZE", 2: "STREAM_WAIT_EVENT", 3: "STREAM_SYNCHRONIZE", 4: "CONTEXT_SYNCHRONIZE"}
 _NVTX = {59: "NVTXPUSHPOPRANGE", 60: "NVTXSTARTENDRANGE", 75: "NVTXDOMAINCREATE"}
 
 _CLASSES = {67: "CUDABACKTRACE"}
 
-_MEMORY_KINDS = {
-    "PAGEABLE": MemoryKind.PAGEABLE,
-    "PINNED": MemoryKind.PINNED,
-    "DEVICE": MemoryKind.DEVICE,
-    "DEVICE_STATIC": MemoryKind.DEVICE,
-    "ARRAY": MemoryKind.ARRAY,
-    "MANAGED": MemoryKind.MANAGED,
-    "MANAGED_STATIC": MemoryKind.MANAGED,
-}
-_BY_ENDS = {"HD": OpKind.H2D, "DH": OpKind.D2H, "DD": OpKind.D2D, "PP": OpKind.P2P, "HH": OpKind.H2H}
-_MARKS = {
-    "EVENT_SYNCHRONIZE": MarkKind.SYNC_EVENT,
-    "STREAM_WAIT_EVENT": MarkKind.WAIT,
-    "STREAM_SYNCHRONIZE": MarkKind.SYNC_STREAM,
-    "CONTEXT_SYNCHRONIZE": MarkKind.SYNC_DEVICE,
-}
-
-FARTHEST = 1 << 61  # ns from the session's start
-_LONGEST = 1 << 55  # ns of one event: more than a year
 _DRIVER = re.compile(r"cu[A-Z]")
 _DEEPEST = 100  # frames kept of a stack, the innermost
 _LONGEST_FRAME = 200  # characters kept of a frame
 
-_NO_TIME = "Left out {events}: no usable time."
-_NO_LENGTH = "Took the length of {events} as zero: none is given."
-_NEGATIVE = "Took the length of {events} as zero: it is negative."
-_NO_DEVICE = "Left out {events}: no usable device or stream."
 _NO_TEXT = "Named {events} by a number: the export has no text for it."
 _ENDLESS = "Left out {events}: NVTX ranges that were still open when the recording ended."
-_DIRECTION = "Took {events} as copies inside the device: the export does not say between which memories."
 
 
 def calls(export: Database, strings: Numbering, losses: Losses) -> Columns:
@@ -134,34 +119,10 @@ def _stacks(export: Database, strings: Numbering, chains: Int64) -> NDArray[np.i
     return of_each(found, row, np.int32)
 
 
-def timed(table: Columns, losses: Losses) -> Columns:
-    """Leave out rows without a usable time; mend lengths that are missing or negative."""
-    start, end = table["start"], table["end"]
-    endless = end == NO_TIME
-    end = np.where(endless, start, end)
-    usable = (start >= -FARTHEST) & (start <= FARTHEST) & (end >= -FARTHEST) & (end <= FARTHEST)
-    start = np.where(usable, start, 0)  # so that no difference overflows
-    usable &= np.where(usable, end, 0) - start <= _LONGEST
-    negative = end < start
-    losses.add(_NO_TIME, int((~usable).sum()))
-    losses.add(_NO_LENGTH, int((endless & usable).sum()))
-    losses.add(_NEGATIVE, int((negative & usable).sum()))
-    table = table | {"start": start, "end": np.maximum(start, end)}
-    return table if usable.all() else take(table, usable)
-
-
 def _work(export: Database, table: str, required: str, optional: str, losses: Losses) -> Columns:
     """Read a table of work on devices. Rows that name no device or stream are left out."""
-    rows = timed(
-        export.read(table, f"start end deviceId streamId {required}", f"{_PLACE} graphId graphNodeId {optional}"),
-        losses,
-    )
-    device, stream = rows["deviceId"], rows["streamId"]
-    usable = (device >= 0) & (device <= MOST_DEVICE) & (stream >= 0) & (stream < NOWHERE)
-    losses.add(_NO_DEVICE, int((~usable).sum()))
-    rows = rows if usable.all() else take(rows, usable)
-    graph, node = rows.pop("graphId"), rows.pop("graphNodeId")
-    return rows | {"graph": np.where(graph > 0, graph, np.where(node > 0, node, NONE))}
+    rows = export.read(table, f"start end deviceId streamId {required}", f"{_PLACE} graphId graphNodeId {optional}")
+    return placed(timed(rows, losses), losses)
 
 
 _PLACE = "contextId globalPid correlationId"
@@ -180,97 +141,37 @@ def kernels(export: Database, strings: Numbering, losses: Losses) -> Columns:
         losses,
     )
     name = named(export, strings, table.pop(first), losses, [table.pop(name) for name in others])
-    static, dynamic = (table.pop(f"{which}SharedMemory") for which in ("static", "dynamic"))
     return table | {
         "name": name,
         "kind": np.full(len(name), OpKind.KERNEL, np.int8),
         "registers": table.pop("registersPerThread"),
-        "shared": np.where((static >= 0) & (dynamic >= 0), static + dynamic, NONE),
-        "grid": _shape(table, "grid"),
-        "block": _shape(table, "block"),
+        "shared": shared(table),
+        "grid": shape(table, "grid"),
+        "block": shape(table, "block"),
     }
-
-
-def _shape(table: Columns, of: str) -> NDArray[np.int32]:
-    """Give a grid or block, ``(n, 3)``; one that cannot be, or is told in part only, is unknown."""
-    shape = np.stack([table.pop(f"{of}{axis}") for axis in "XYZ"], axis=1)
-    return np.where((shape > 0).all(axis=1, keepdims=True), shape, NONE)
 
 
 def copies(export: Database, strings: Numbering, losses: Losses) -> Columns:
     """Read copies, named as CUPTI's tools name them."""
     table = _work(export, MEMCPY, "bytes copyKind", "srcKind dstKind srcDeviceId dstDeviceId", losses)
-    kinds = export.words("ENUM_CUDA_MEMCPY_OPER", _COPIES)
-    memories = export.words("ENUM_CUDA_MEM_KIND", _MEMORIES)
-    from_, to = table.pop("srcDeviceId"), table.pop("dstDeviceId")
-    told = [table.pop(name) for name in ("copyKind", "srcKind", "dstKind")]
-    distinct, row = np.unique([*told, (from_ >= 0) & (to >= 0) & (from_ != to)], axis=1, return_inverse=True)
-    found = [
-        _copy(kinds.get(kind, ""), memories.get(src, ""), memories.get(dst, ""), away=bool(away))
-        for kind, src, dst, away in distinct.T.tolist()
-    ]
-    row = row.reshape(-1)
-    losses.add(_DIRECTION, int(of_each([kind is None for kind, *_ in found], row, np.bool_).sum()))
-    return table | {
-        "kind": of_each([OpKind.D2D if kind is None else kind for kind, *_ in found], row),
-        "name": of_each(strings.of([name for _, name, _, _ in found]), row, np.int32),
-        "src": of_each([src for _, _, src, _ in found], row),
-        "dst": of_each([dst for *_, dst in found], row),
-    }
-
-
-def _copy(copy: str, src: str, dst: str, *, away: bool) -> tuple[OpKind | None, str, MemoryKind, MemoryKind]:
-    """Give kind (None unknown), name and memories of a copy. The name is the one that CUPTI's tools give it."""
-    memories = [_MEMORY_KINDS.get(memory, MemoryKind.UNKNOWN) for memory in (src, dst)]
-    ends = copy.removeprefix("UVM_").replace("TO", "to")
-    sides = (ends[0] + ends[-1]).replace("A", "D") if ends else "".join(map(_side, memories))
-    kind = _BY_ENDS.get(sides)
-    if away and kind in (OpKind.D2D, None):
-        kind = OpKind.P2P
-    name = f"Memcpy {ends or '?'} ({_spelt(src or 'UNKNOWN')} -> {_spelt(dst or 'UNKNOWN')})"
-    return kind, f"Unified {name}" if copy.startswith("UVM_") else name, memories[0], memories[1]
-
-
-def _spelt(word: str) -> str:
-    return word.replace("_", " ").title()
-
-
-def _side(memory: MemoryKind) -> str:
-    if memory in (MemoryKind.PAGEABLE, MemoryKind.PINNED):
-        return "H"
-    return "D" if memory in (MemoryKind.DEVICE, MemoryKind.ARRAY) else "?"
+    kinds = export.words("ENUM_CUDA_MEMCPY_OPER", COPIES)
+    return named_copies(table, kinds, export.words("ENUM_CUDA_MEM_KIND", _MEMORIES), strings, losses)
 
 
 def memsets(export: Database, strings: Numbering, losses: Losses) -> Columns:
     """Read memsets."""
     table = _work(export, MEMSET, "", "bytes memKind", losses)
-    memories = export.words("ENUM_CUDA_MEM_KIND", _MEMORIES)
-    distinct, row = np.unique(table.pop("memKind"), return_inverse=True)
-    words = [memories.get(number, "") or "UNKNOWN" for number in distinct.tolist()]
-    return table | {
-        "kind": np.full(len(row), OpKind.MEMSET, np.int8),
-        "name": of_each(strings.of([f"Memset ({_spelt(word)})" for word in words]), row, np.int32),
-        "dst": of_each([_MEMORY_KINDS.get(word, MemoryKind.UNKNOWN) for word in words], row),
-    }
+    return named_memsets(table, export.words("ENUM_CUDA_MEM_KIND", _MEMORIES), strings)
 
 
 def graphs(export: Database, strings: Numbering, losses: Losses) -> Columns:
     """Read launches of graphs that were recorded as a whole."""
-    table = _work(export, GRAPH, "", "", losses)
-    distinct, row = np.unique(table["graph"], return_inverse=True)
-    names = ["CUDA graph" if number < 0 else f"CUDA graph {number}" for number in distinct.tolist()]
-    kind = np.full(len(row), OpKind.GRAPH, np.int8)
-    return table | {"kind": kind, "name": of_each(strings.of(names), row, np.int32)}
+    return named_graphs(_work(export, GRAPH, "", "", losses), strings)
 
 
 def host_functions(export: Database, strings: Numbering, losses: Losses) -> Columns:
     """Read functions of the host that streams called."""
-    table = _work(export, HOST_FUNCTION, "", "", losses)
-    kind = np.full(len(table["start"]), OpKind.HOST_FUNCTION, np.int8)
-    return table | {
-        "kind": kind,
-        "name": of_each(strings.of(["Host function"]), np.zeros(len(kind), np.int8), np.int32),
-    }
+    return named_host_functions(_work(export, HOST_FUNCTION, "", "", losses), strings)
 
 
 def syncs(export: Database, losses: Losses) -> Columns:
@@ -283,10 +184,9 @@ def syncs(export: Database, losses: Losses) -> Columns:
         ),
         losses,
     )
-    kinds = {number: _MARKS.get(word, NONE) for number, word in export.words("ENUM_CUPTI_SYNC_TYPE", _SYNCS).items()}
     told, old = rows.pop("syncType"), rows.pop("deprecatedSyncType")
-    distinct, row = np.unique(np.where(told > 0, told, old), return_inverse=True)
-    return rows | {"kind": of_each([kinds.get(number, NONE) for number in distinct.tolist()], row)}
+    kinds = export.words("ENUM_CUPTI_SYNC_TYPE", SYNCS)
+    return rows | {"kind": marks_of_syncs(kinds, np.where(told > 0, told, old))}
 
 
 def records(export: Database) -> Columns:
@@ -373,8 +273,3 @@ def named(
     names = [texts.get(number, "unnamed" if number == NONE else f"#{number}") for number in distinct.tolist()]
     losses.add(_NO_TEXT, int(of_each([number not in texts for number in distinct.tolist()], row, np.bool_).sum()))
     return of_each(strings.of(names), row, np.int32)
-
-
-def of_each(values: Sequence[Any], rows: NDArray[Any], dtype: Any = np.int8) -> NDArray[Any]:
-    """Give the value that each row refers to."""
-    return np.array(values, dtype)[rows] if len(rows) else np.empty(0, dtype)

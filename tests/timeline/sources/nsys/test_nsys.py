@@ -94,9 +94,7 @@ def test_the_exports_own_enumerations_decide(export: SimpleNamespace) -> None:
 def test_a_copy_of_unknown_direction_is_not_taken_for_an_upload(export: SimpleNamespace) -> None:
     timeline = export.read({MEMCPY: [export.copy(0, 10, 1, 99, None, None)]})
     assert timeline.ops.kind.tolist() == [OpKind.D2D]
-    assert timeline.lost == (
-        "Took 1 event as copies inside the device: the export does not say between which memories.",
-    )
+    assert timeline.lost == ("Took 1 event as copies inside the device: nothing says between which memories.",)
 
 
 def test_memsets_graphs_and_host_functions_are_work(export: SimpleNamespace) -> None:
