@@ -1,0 +1,459 @@
+// Paints a scene on a canvas: a step a pixel column where intervals are tiny, blocks with names where they are not.
+
+const INK = {
+  light: {
+    paper: "#ffffff", ink: "#1b1f24", muted: "#667080", faint: "#e6e9ed", band: "#f6f7f9", ring: "#0b57d0", path: "#101418",
+    mark: "rgba(222,158,0,0.20)", sm: "#35a37f", h2d: "#4a90cf", d2h: "#c866a4", peer: "#d29a1c", memory: "#8cc3b0",
+    host: "#a08a64", call: "#a7afba", block: "#e08a3c", alloc: "#bf4f3f", range: "#c3cad4", step: "#9aa7bd",
+    finding: "#d99e00", launch: "#8a94a3", event: "#5a54c9", fence: "#b83a2a", record: "#5a54c9", wait: "#5a54c9",
+  },
+  dark: {
+    paper: "#14171b", ink: "#e4e7eb", muted: "#98a2b0", faint: "#282d34", band: "#191d22", ring: "#8ab4f8", path: "#ffffff",
+    mark: "rgba(255,200,60,0.17)", sm: "#3fb991", h2d: "#5aa5e6", d2h: "#dd82bb", peer: "#e3b23c", memory: "#6d9f8e",
+    host: "#a8936c", call: "#66707e", block: "#e5954a", alloc: "#d96a58", range: "#4a535f", step: "#6b7890",
+    finding: "#f0b92d", launch: "#7d8796", event: "#a5a0ff", fence: "#ff7d6b", record: "#a5a0ff", wait: "#a5a0ff",
+  },
+};
+// Kinds differ in pattern as well as in colour: [dx, dy] of strokes across a tile.
+const PATTERN = { h2d: "up", d2h: "down", peer: "dots", memory: "flat", block: "upright", alloc: "cross" };
+const FONT = '11px ui-sans-serif, system-ui, -apple-system, "Segoe UI", Roboto, sans-serif';
+const LETTER = 6; // px that a letter of a block's name takes, about
+const STEPS = 8; // heights of a column of tiny intervals
+const MANY = 400; // bands and arrows beyond which they are not drawn one by one
+
+const tiles = new Map();
+
+/** "light" or "dark": what the page has been told, else what the system says; paper is light. */
+export function themeNow() {
+  if (matchMedia("print").matches) return "light";
+  const chosen = document.documentElement.dataset.theme;
+  if (chosen === "dark" || chosen === "light") return chosen;
+  return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+}
+
+/** Give the pattern that lies over a look's colour; null where it has none. */
+function patternOf(ctx, look, theme, scale) {
+  const how = PATTERN[look];
+  if (!how) return null;
+  const key = `${how} ${theme} ${scale}`;
+  if (!tiles.has(key)) {
+    const tile = document.createElement("canvas");
+    const size = Math.round(6 * scale);
+    tile.width = tile.height = size;
+    const pen = tile.getContext("2d");
+    pen.strokeStyle = pen.fillStyle = theme === "dark" ? "rgba(0,0,0,0.34)" : "rgba(255,255,255,0.48)";
+    pen.lineWidth = 1.3 * scale;
+    const line = (...points) => {
+      for (const shift of [-size, 0, size]) {
+        pen.beginPath();
+        pen.moveTo(points[0] * size + shift, points[1] * size);
+        pen.lineTo(points[2] * size + shift, points[3] * size);
+        pen.stroke();
+      }
+    };
+    if (how === "up" || how === "cross") line(0, 1, 1, 0);
+    if (how === "down" || how === "cross") line(0, 0, 1, 1);
+    if (how === "flat") line(0, 0.5, 1, 0.5);
+    if (how === "upright") line(0.5, 0, 0.5, 1);
+    if (how === "dots") pen.fillRect(size * 0.3, size * 0.3, size * 0.4, size * 0.4);
+    tiles.set(key, tile);
+  }
+  const pattern = ctx.createPattern(tiles.get(key), "repeat");
+  pattern.setTransform(new DOMMatrix().scale(1 / scale));
+  return pattern;
+}
+
+/** Black or white, whichever reads better on a colour. */
+function legible(color) {
+  const [r, g, b] = [1, 3, 5].map((at) => (parseInt(color.slice(at, at + 2), 16) / 255) ** 2.2);
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.22 ? "#0c0f12" : "#ffffff";
+}
+
+/** The bare name of a kernel: no return type, namespaces, template or arguments. */
+export function bare(name) {
+  const head = name.replace(/^void /, "").split(/[<(]/, 1)[0];
+  const last = head.split("::").pop().trim();
+  return last || name;
+}
+
+/** Paints one frame of what a view shows: {scene, t0, t1, width, height, gutter, rows, ...} (see LaneView.frame). */
+export class Painter {
+  constructor(canvas) {
+    this.canvas = canvas;
+    this.ctx = canvas.getContext("2d", { alpha: false });
+  }
+
+  paint(frame) {
+    const { ctx } = this;
+    this.frame = frame;
+    this.ink = INK[frame.theme];
+    this.scale = frame.scale;
+    this.perNs = (frame.width - frame.gutter) / (frame.t1 - frame.t0);
+    this.blocks = []; // items drawn as blocks, with their place, for arrows
+    ctx.setTransform(frame.scale, 0, 0, frame.scale, 0, 0);
+    ctx.font = FONT;
+    ctx.textBaseline = "middle";
+    ctx.fillStyle = this.ink.paper;
+    ctx.fillRect(0, 0, frame.width, frame.height);
+    this.rowsBehind();
+    this.axis();
+    ctx.save();
+    ctx.beginPath();
+    ctx.rect(frame.gutter, 0, frame.width - frame.gutter, frame.height);
+    ctx.clip();
+    if (frame.finding) this.bands(frame.finding);
+    this.lanes();
+    if (frame.arrows) this.arrows();
+    this.ring(frame.hovered, frame.hoverLane, this.ink.muted);
+    this.ring(frame.focused, frame.focusLane, this.ink.ring);
+    if (frame.cursor !== null) this.line(this.x(frame.cursor), frame.axisHeight, frame.height, this.ink.ring, 1.5);
+    ctx.restore();
+    this.labels();
+  }
+
+  x(time) {
+    return this.frame.gutter + (time - this.frame.t0) * this.perNs;
+  }
+
+  rowsBehind() {
+    const { ctx, frame, ink } = this;
+    for (const row of frame.rows) {
+      if (!row.lane) continue;
+      ctx.fillStyle = ink.band;
+      ctx.fillRect(frame.gutter, row.y, frame.width - frame.gutter, row.height);
+    }
+  }
+
+  axis() {
+    const { ctx, frame, ink } = this;
+    ctx.textAlign = "left";
+    for (const tick of frame.ticks) {
+      const x = Math.round(this.x(tick.time)) + 0.5;
+      if (x < frame.gutter) continue;
+      this.line(x, frame.axisHeight - 5, frame.height, ink.faint, 1);
+      ctx.fillStyle = ink.muted;
+      ctx.fillText(tick.label, x + 3, frame.axisHeight / 2);
+    }
+    ctx.fillText(frame.unit, 4, frame.axisHeight / 2);
+  }
+
+  line(x, y0, y1, color, width) {
+    const { ctx } = this;
+    ctx.strokeStyle = color;
+    ctx.lineWidth = width;
+    ctx.beginPath();
+    ctx.moveTo(x, y0);
+    ctx.lineTo(x, y1);
+    ctx.stroke();
+  }
+
+  /** Shade the stretches of time in which a finding costs, as long as they can be told apart. */
+  bands(lane) {
+    const { ctx, frame, ink } = this;
+    const track = lane.tracks[0];
+    const first = track.firstOpen(frame.t0);
+    const after = track.firstFrom(frame.t1, first);
+    if (after - first > MANY) return;
+    ctx.fillStyle = ink.mark;
+    for (let i = first; i < after; i++) {
+      const x = this.x(track.start(i));
+      ctx.fillRect(x, frame.axisHeight, Math.max(1, this.x(track.end(i)) - x), frame.height);
+    }
+  }
+
+  lanes() {
+    const { ctx, frame } = this;
+    const dim = frame.path ? 0.22 : 1;
+    for (const row of frame.rows) {
+      if (!row.lane) continue;
+      row.lane.tracks.forEach((track, number) => {
+        const y = row.y + number * row.trackHeight;
+        const height = row.trackHeight - (row.lane.tracks.length > 1 ? 1 : 0);
+        if (frame.cursor === null) {
+          ctx.globalAlpha = row.lane.group === "findings" ? 1 : dim;
+          this.track(track, y, height);
+          ctx.globalAlpha = 1;
+          if (frame.path && row.lane.group !== "findings") this.track(frame.pathOf(row.lane, number), y, height, true);
+        } else this.played(track, y, height);
+      });
+      this.glyphs(row);
+    }
+  }
+
+  /** What is done by now in full, what is to come as a hint. */
+  played(track, y, height) {
+    const { ctx, frame } = this;
+    const x = this.x(frame.cursor);
+    ctx.globalAlpha = 0.15;
+    this.track(track, y, height);
+    ctx.globalAlpha = 1;
+    ctx.save();
+    ctx.beginPath();
+    ctx.rect(0, y, x, height);
+    ctx.clip();
+    this.track(track, y, height);
+    ctx.restore();
+  }
+
+  track(track, y, height, lit = false) {
+    const { frame } = this;
+    const looks = frame.scene.kinds;
+    const kind = frame.scene.items.kind;
+    const pixel = 1 / this.scale;
+    const perPixel = pixel / this.perNs;
+    let run = null; // columns side by side that look alike
+    const flush = () => {
+      if (run) this.column(run, y, height);
+      run = null;
+    };
+    let i = track.firstOpen(frame.t0);
+    while (i < track.count && track.start(i) < frame.t1) {
+      if (track.length(i) >= perPixel) {
+        flush();
+        this.block(track.rows[i], track.start(i), track.end(i), y, height, lit);
+        i++;
+        continue;
+      }
+      const column = Math.floor((this.x(track.start(i)) - frame.gutter) / pixel);
+      let next = Math.max(i + 1, track.firstFrom(frame.t0 + (column + 1) * perPixel, i));
+      const longest = track.longest(i, next);
+      if (track.length(longest) >= perPixel) next = Math.max(i + 1, longest);
+      const covered = track.covered[next] - track.covered[i];
+      const step = Math.max(1, Math.min(STEPS, Math.round((covered / perPixel) * STEPS)));
+      const { look } = looks[kind[track.rows[longest < next ? longest : i]]];
+      if (run && run.look === look && run.step === step && column <= run.after) run.after = column + 1;
+      else {
+        flush();
+        run = { look, step, first: column, after: column + 1 };
+      }
+      i = next;
+    }
+    flush();
+  }
+
+  /** Tiny intervals side by side: as high as they fill the time, so that a lane looks as busy as it is. */
+  column({ look, step, first, after }, y, height) {
+    const { ctx, frame } = this;
+    const x = frame.gutter + first / this.scale;
+    const high = Math.max(2, (height * step) / STEPS);
+    ctx.fillStyle = this.ink[look];
+    ctx.fillRect(x, y + height - high, (after - first) / this.scale, high);
+  }
+
+  block(item, start, end, y, height, lit) {
+    const { ctx, frame, ink } = this;
+    const { items, kinds, strings } = frame.scene;
+    const { look } = kinds[items.kind[item]];
+    const from = Math.max(this.x(start), frame.gutter - 4);
+    const wide = Math.min(this.x(end), frame.width + 4) - from;
+    const gap = wide >= 3 ? 0.75 : 0;
+    ctx.fillStyle = ink[look];
+    ctx.fillRect(from, y, wide - gap, height);
+    if (wide >= 5 && PATTERN[look]) {
+      ctx.fillStyle = patternOf(ctx, look, frame.theme, this.scale);
+      ctx.fillRect(from, y, wide - gap, height);
+    }
+    if (lit) {
+      ctx.strokeStyle = ink.path;
+      ctx.lineWidth = 1.5;
+      ctx.strokeRect(from + 0.75, y + 0.75, Math.max(0, wide - gap - 1.5), height - 1.5);
+    }
+    this.blocks.push(item);
+    if (look === "finding" || height < 11) return;
+    const room = Math.floor((Math.min(wide, frame.width - from) - 8) / LETTER);
+    if (room < 2 || items.name[item] < 0) return;
+    const name = bare(strings[items.name[item]]);
+    if (room < Math.min(4, name.length)) return;
+    ctx.fillStyle = legible(ink[look]);
+    ctx.textAlign = "left";
+    const text = name.length <= room ? name : name.slice(0, room - 1) + "…";
+    if (PATTERN[look]) {
+      ctx.fillStyle = ink[look];
+      ctx.fillRect(Math.max(from, frame.gutter) + 2, y + 1, Math.min(ctx.measureText(text).width + 4, wide - 4), height - 2);
+      ctx.fillStyle = legible(ink[look]);
+    }
+    ctx.fillText(text, Math.max(from, frame.gutter) + 4, y + height / 2 + 0.5, wide - 6);
+  }
+
+  /** Records and waits of events: a dot where it is recorded, a bar with a notch where a stream waits for it. */
+  glyphs(row) {
+    const { ctx, frame, ink } = this;
+    const track = row.lane.glyphs;
+    const first = track.firstFrom(frame.t0);
+    const after = track.firstFrom(frame.t1, first);
+    if (after - first > MANY) return;
+    for (let i = first; i < after; i++) {
+      const item = track.rows[i];
+      const { look } = frame.scene.kinds[frame.scene.items.kind[item]];
+      const x = this.x(track.start(i));
+      const middle = row.y + row.height / 2;
+      ctx.fillStyle = ctx.strokeStyle = ink[look];
+      ctx.lineWidth = 1.5;
+      ctx.beginPath();
+      if (look === "record") {
+        ctx.arc(x, middle, 3.2, 0, 7);
+        ctx.fill();
+      } else {
+        ctx.moveTo(x, row.y);
+        ctx.lineTo(x, row.y + row.height);
+        ctx.moveTo(x - 4, middle - 4);
+        ctx.lineTo(x, middle);
+        ctx.lineTo(x - 4, middle + 4);
+        ctx.stroke();
+      }
+    }
+  }
+
+  /** Where an item is drawn, in a lane of several: {x0, x1, y, height}; null where its lane is not shown. */
+  box(item, lane = null) {
+    const { frame } = this;
+    const { scene } = frame;
+    const row = item >= 0 && frame.rowOf.get(lane ? lane.number : scene.laneOf[item]);
+    if (!row) return null;
+    const track = lane && lane.number !== scene.laneOf[item] ? lane.trackOf(item) : scene.trackOf[item];
+    const x0 = this.x(scene.items.start[item]);
+    const height = row.trackHeight;
+    const x1 = Math.max(x0 + 1, this.x(scene.itemEnd[item]));
+    return { x0, x1, y: row.y + track * height, height };
+  }
+
+  ring(item, lane, color) {
+    const box = this.box(item, lane);
+    if (!box) return;
+    const { ctx } = this;
+    const wide = Math.max(5, box.x1 - box.x0);
+    ctx.strokeStyle = color;
+    ctx.lineWidth = 2;
+    ctx.strokeRect(box.x0 - 1, box.y - 1, wide + 1, box.height + 2);
+  }
+
+  /** Arrows to and from what is hovered or focused; all of them while they are few. */
+  arrows() {
+    const { frame } = this;
+    const { scene } = frame;
+    const shown = new Map();
+    const add = (item) => {
+      for (const arrow of scene.arrowsAt(item)) {
+        const [from, to] = arrow.incoming ? [arrow.other, item] : [item, arrow.other];
+        shown.set(arrow.number, { from, to, look: arrow.kind.look });
+      }
+    };
+    for (const item of [frame.hovered, frame.focused]) if (item >= 0) add(item);
+    const own = new Set(shown.keys());
+    if (this.blocks.length <= MANY) this.blocks.forEach(add);
+    const few = shown.size <= MANY;
+    for (const [number, arrow] of shown) if (own.has(number) || few) this.arrow(arrow, own.has(number));
+  }
+
+  arrow({ from, to, look }, strong) {
+    const [a, b] = [this.box(from), this.box(to)];
+    if (!a || !b) return;
+    const { ctx, ink } = this;
+    const x0 = look === "launch" ? a.x0 : a.x1;
+    const x1 = look === "block" ? b.x1 : b.x0;
+    const y0 = a.y + (a.y < b.y ? a.height : a.y > b.y ? 0 : a.height / 2);
+    const y1 = b.y + (b.y < a.y ? b.height : b.y > a.y ? 0 : b.height / 2);
+    ctx.strokeStyle = ctx.fillStyle = look === "block" ? ink.block : ink[look];
+    ctx.globalAlpha = strong ? 1 : look === "launch" ? 0.35 : 0.75;
+    ctx.lineWidth = strong ? 1.8 : 1.1;
+    ctx.setLineDash(look === "fence" ? [5, 3] : look === "block" ? [2, 2] : []);
+    ctx.beginPath();
+    ctx.moveTo(x0, y0);
+    const bend = (y1 - y0) * 0.5;
+    if (look === "launch") ctx.lineTo(x1, y1);
+    else ctx.bezierCurveTo(x0, y0 + bend, x1, y1 - bend, x1, y1);
+    ctx.stroke();
+    ctx.setLineDash([]);
+    const down = y1 >= y0 ? 1 : -1;
+    ctx.beginPath();
+    if (look === "fence") {
+      ctx.lineWidth = 3;
+      ctx.moveTo(x1, b.y - 1);
+      ctx.lineTo(x1, b.y + b.height + 1);
+      ctx.stroke(); // a barrier, and not an arrow's head
+    } else if (strong || look !== "launch") {
+      ctx.moveTo(x1, y1);
+      ctx.lineTo(x1 - 3, y1 - 6 * down);
+      ctx.lineTo(x1 + 3, y1 - 6 * down);
+      ctx.fill();
+    }
+    if (look === "event") {
+      ctx.beginPath();
+      ctx.arc(x0, y0, 2.5, 0, 7);
+      ctx.fill();
+    }
+    ctx.globalAlpha = 1;
+  }
+
+  labels() {
+    const { ctx, frame, ink } = this;
+    ctx.fillStyle = ink.paper;
+    ctx.fillRect(0, frame.axisHeight, frame.gutter, frame.height);
+    ctx.font = FONT;
+    for (const row of frame.rows) {
+      if (!row.lane) {
+        ctx.fillStyle = ink.muted;
+        ctx.textAlign = "left";
+        ctx.fillText(row.text, 4, row.y + row.height / 2, frame.gutter - 8);
+        continue;
+      }
+      const middle = row.y + row.height / 2;
+      const share = row.lane.measured ? row.lane.busy.share(frame.t0, frame.t1) : null;
+      const figure = share === null || frame.gutter < 90 ? "" : `${share > 0 && share < 0.005 ? "<1" : Math.round(share * 100)} %`;
+      ctx.fillStyle = ink.ink;
+      ctx.textAlign = "left";
+      const room = Math.floor((frame.gutter - 14 - (figure ? 32 : 0)) / LETTER);
+      const label = row.lane.label.length <= room ? row.lane.label : row.lane.short;
+      const text = label.length <= room ? label : label.slice(0, Math.max(1, room - 1)) + "…";
+      if (row.height >= 10) ctx.fillText(text, 8, middle, frame.gutter - 12);
+      ctx.fillStyle = ink.muted;
+      ctx.textAlign = "right";
+      if (figure) ctx.fillText(figure, frame.gutter - 6, middle);
+    }
+    ctx.textAlign = "left";
+  }
+
+  /** The whole scene in a strip over the lanes, a row an engine, with what is shown now left bright. */
+  map(canvas, frame, [first, last]) {
+    const ctx = canvas.getContext("2d", { alpha: false });
+    const { scene, scale } = frame;
+    const ink = INK[frame.theme];
+    const [width, height] = [canvas.width / scale, canvas.height / scale];
+    ctx.setTransform(scale, 0, 0, scale, 0, 0);
+    ctx.fillStyle = ink.band;
+    ctx.fillRect(0, 0, width, height);
+    const lanes = scene.lanes.filter((lane) => lane.group === "engines");
+    const rows = lanes.length ? lanes : scene.lanes.slice(0, 3);
+    const each = (height - 4) / Math.max(1, rows.length);
+    const perPixel = (last - first) / width;
+    rows.forEach((lane, number) => {
+      ctx.fillStyle = ink[lane.look] ?? ink.range;
+      for (let x = 0; x < width; x++) {
+        const share = lane.busy.count ? lane.busy.share(first + x * perPixel, first + (x + 1) * perPixel) : 0;
+        if (share <= 0) continue;
+        const high = Math.max(1, share * (each - 1));
+        ctx.fillRect(x, 2 + (number + 1) * each - high - 1, 1, high);
+      }
+    });
+    const [from, to] = [frame.t0, frame.t1].map((time) => ((time - first) / (last - first)) * width);
+    ctx.fillStyle = frame.theme === "dark" ? "rgba(20,23,27,0.66)" : "rgba(255,255,255,0.7)";
+    ctx.fillRect(0, 0, from, height);
+    ctx.fillRect(to, 0, width - to, height);
+    ctx.strokeStyle = ink.muted;
+    ctx.lineWidth = 1;
+    ctx.strokeRect(Math.max(0.5, from), 0.5, Math.max(3, Math.min(width - 1, to) - Math.max(0.5, from)), height - 1);
+  }
+}
+
+/** Paint a sample of a look, for a legend. */
+export function swatch(canvas, look, theme) {
+  const ctx = canvas.getContext("2d");
+  ctx.setTransform(2, 0, 0, 2, 0, 0);
+  ctx.clearRect(0, 0, 16, 10);
+  ctx.fillStyle = INK[theme][look];
+  ctx.fillRect(0, 0, 16, 10);
+  const pattern = patternOf(ctx, look, theme, 2);
+  if (!pattern) return;
+  ctx.fillStyle = pattern;
+  ctx.fillRect(0, 0, 16, 10);
+}
