@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -30,67 +31,92 @@ def simulated(program: Program, machine: Machine) -> Schedule:
     return collect(program, machine, sim)
 
 
+# Drawing a value takes Hypothesis longer than all that is done with it here, so many choices are read off one number.
+NUMBERS = st.integers(0, 2**24 - 1)
+
+
+class Picks:
+    """Choices read off drawn numbers, one after the other; zeros choose what stands first."""
+
+    def __init__(self, numbers: Iterable[int]) -> None:
+        self._numbers = iter(numbers)
+        self._number, self._range = 0, 0
+
+    def __call__(self, things: Sequence[Any]) -> Any:
+        if self._range < len(things):
+            self._number, self._range = next(self._numbers), 2**24
+        self._range //= len(things)
+        self._number, at = divmod(self._number, len(things))
+        return things[at]
+
+
+KNOBS: dict[str, list[str]] = {
+    "shared_copy_engine": ["no", "yes"],
+    "kernels": ["leftover", "exclusive"],
+    "resident_grids": ["128", "1", "2"],
+    "d2d_engine": ["sm", "ce"],
+    "sync_memops": ["no", "yes"],
+    "malloc_sync": ["no", "no", "yes"],
+    "free_sync": ["yes", "no"],
+    "launch_blocking": ["no", "no", "yes"],
+    "launch_cost": ["0", "4us"],
+    "call_cost": ["0", "4us"],
+    "copy_overhead": ["0", "4us"],
+    "copy_arbitration": ["ready", "ready", "drain_channel"],
+}
+
+
+def machine_of(numbers: tuple[int, ...]) -> Machine:
+    pick = Picks(numbers)
+    turned = {name: pick([None] * len(values) + values) for name, values in KNOBS.items()}
+    return Machine().with_knobs(**{name: value for name, value in turned.items() if value is not None})
+
+
 def machines() -> st.SearchStrategy[Machine]:
-    few = st.sampled_from
-    knobs: dict[str, st.SearchStrategy[Any]] = {
-        "shared_copy_engine": few(["no", "yes"]),
-        "kernels": few(["leftover", "exclusive"]),
-        "resident_grids": few(["128", "1", "2"]),
-        "d2d_engine": few(["sm", "ce"]),
-        "sync_memops": few(["no", "yes"]),
-        "malloc_sync": few(["no", "no", "yes"]),
-        "free_sync": few(["yes", "no"]),
-        "launch_blocking": few(["no", "no", "yes"]),
-        "launch_cost": few(["0", "4us"]),
-        "call_cost": few(["0", "4us"]),
-        "copy_overhead": few(["0", "4us"]),
-        "copy_arbitration": few(["ready", "ready", "drain_channel"]),
-    }
-    return st.fixed_dictionaries({}, optional=knobs).map(lambda values: Machine().with_knobs(**values))
+    return st.tuples(NUMBERS, NUMBERS).map(machine_of)
 
 
-@st.composite
-def programs(draw: st.DrawFn) -> Program:
-    program = Program(draw(st.sampled_from(["legacy", "per-thread"])))
-    kinds = st.sampled_from([StreamKind.BLOCKING, StreamKind.NON_BLOCKING, StreamKind.PER_THREAD])
-    streams = [
-        program.stream(kind=draw(kinds), priority=draw(st.integers(-1, 0))) for _ in range(draw(st.integers(1, 4)))
-    ]
+def program_of(number: int, numbers: list[int]) -> Program:
+    pick = Picks([number])
+    program = Program(pick(["legacy", "per-thread"]))
+    kinds = [StreamKind.BLOCKING, StreamKind.NON_BLOCKING, StreamKind.PER_THREAD]
+    streams = [program.stream(kind=pick(kinds), priority=pick([0, -1])) for _ in range(pick(range(1, 5)))]
     streams += [program.default, program.legacy()]
     events = [program.event() for _ in range(2)]
     memory = program.buffer("m", 64, MemoryKind.DEVICE)
-    for _ in range(draw(st.integers(1, 20))):
-        stream, event, time = (
-            draw(st.sampled_from(streams)),
-            draw(st.sampled_from(events)),
-            draw(st.integers(0, 4)) * us,
-        )
-        match draw(st.integers(0, 17)):
+    for of_call in numbers:
+        pick = Picks([of_call])
+        stream, event, time = pick(streams), pick(events), pick(range(5)) * us
+        match pick(range(18)):
             case 0 | 1:
-                stream.h2d(time, pageable=draw(st.booleans()))
+                stream.h2d(time, pageable=pick([False, True]))
             case 2 | 3:
                 stream.d2h(time)
             case 4 | 5 | 6 | 14 | 15 | 16:
-                share = Fraction(1, draw(st.integers(1, 4)))
-                stream.kernel(time, share=share, blocks=draw(st.sampled_from([1, 1, 2, 3, 5])))
+                stream.kernel(time, share=Fraction(1, pick(range(1, 5))), blocks=pick([1, 1, 2, 3, 5]))
             case 7:
                 stream.record(event)
             case 8:
                 stream.wait(event)
             case 9:
-                draw(st.sampled_from([stream.sync, event.sync, program.sync_device]))()
+                pick([stream.sync, event.sync, program.sync_device])()
             case 10:
                 program.host(time)
             case 11:
-                draw(st.sampled_from([stream.memset, stream.d2d, program.d2h, program.memset]))(time)
+                pick([stream.memset, stream.d2d, program.d2h, program.memset])(time)
             case 12:
                 stream.host_function(time)
             case 13:
-                draw(st.sampled_from([program.malloc, program.free, stream.malloc]))(memory)
+                pick([program.malloc, program.free, stream.malloc])(memory)
             case _:
-                program.p2p(time, to=0) if draw(st.booleans()) else stream.query()
+                program.p2p(time, to=0) if pick([False, True]) else stream.query()
     program.sync_device()
     return program
+
+
+def programs() -> st.SearchStrategy[Program]:
+    calls = st.integers(1, 20).flatmap(lambda count: st.lists(NUMBERS, min_size=count, max_size=count))
+    return st.builds(program_of, NUMBERS, calls)
 
 
 def same(one: Schedule, other: Schedule) -> None:

@@ -7,8 +7,10 @@ whether anything still holds it; who waits for whom it takes from all pairs of o
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import wraps
 from itertools import pairwise
 from math import lcm
 from typing import Any
@@ -611,102 +613,132 @@ class Naive:
 
 # ---------------------------------------------------------------------------------------------------- random programs
 
+# Drawing a value takes Hypothesis longer than all that is done with it here, so many choices are read off one number.
+NUMBERS = st.integers(0, 2**24 - 1)
+
+
+class Picks:
+    """Choices read off drawn numbers, one after the other; zeros choose what stands first."""
+
+    def __init__(self, numbers: Iterable[int]) -> None:
+        self._numbers = iter(numbers)
+        self._number, self._range = 0, 0
+
+    def __call__(self, things: Sequence[Any]) -> Any:
+        if self._range < len(things):
+            self._number, self._range = next(self._numbers), 2**24
+        self._range //= len(things)
+        self._number, at = divmod(self._number, len(things))
+        return things[at]
+
+
+KNOBS: dict[str, list[str]] = {
+    "h2d_engines": ["1", "2"],
+    "shared_copy_engine": ["no", "yes"],
+    "copy_arbitration": ["ready", "drain_channel"],
+    "duplex": ["1", "0.5", "0.5,1"],
+    "queues": ["ideal", "1", "2", "3"],
+    "copy_queues": ["same", "ideal", "1", "2"],
+    "queue_policy": ["pool", "mod", "sticky"],
+    "default_stream_queue": ["own", "shared"],
+    "launch_depth": ["none", "1", "2", "3"],
+    "kernels": ["leftover", "exclusive"],
+    "resident_grids": ["128", "1", "2"],
+    "memset_no_sm": ["0", "4KiB"],
+    "pageable": ["blocks", "staged"],
+    "staging_slots": ["1", "2"],
+    "inline_idle": ["0", "24KiB"],
+    "inline_pending": ["0", "1KiB"],
+    "sync_memops": ["no", "yes"],
+    "legacy_noop_barrier": ["yes", "listed", "no"],
+    "malloc_sync": ["no", "yes"],
+    "free_sync": ["yes", "no"],
+    "first_launch_barrier": ["no", "yes"],
+    "driver_lock": ["no", "yes"],
+    "launch_blocking": ["no", "no", "yes"],
+    "hostfn_workers": ["1", "2"],
+    "launch_cost": ["0", "4us"],
+    "call_cost": ["0", "4us"],
+    "copy_overhead": ["0", "4us"],
+    "record_cost": ["0", "4us"],
+}
+
+
+def machine_of(numbers: tuple[int, ...]) -> Machine:
+    """A machine with a few knobs turned, or with any of them."""
+    pick = Picks(numbers)
+    if pick((True, False)):
+        names = {pick(list(KNOBS)) for _ in range(pick(range(7)))}
+        return Machine().with_knobs(**{name: pick(KNOBS[name]) for name in sorted(names)})
+    turned = {name: pick([None] * len(values) + values) for name, values in KNOBS.items()}
+    return Machine().with_knobs(**{name: value for name, value in turned.items() if value is not None})
+
 
 def machines() -> st.SearchStrategy[Machine]:
-    few = st.sampled_from
-    knobs: dict[str, st.SearchStrategy[Any]] = {
-        "h2d_engines": few(["1", "2"]),
-        "shared_copy_engine": few(["no", "yes"]),
-        "copy_arbitration": few(["ready", "drain_channel"]),
-        "duplex": few(["1", "0.5", "0.5,1"]),
-        "queues": few(["ideal", "1", "2", "3"]),
-        "copy_queues": few(["same", "ideal", "1", "2"]),
-        "queue_policy": few(["pool", "mod", "sticky"]),
-        "default_stream_queue": few(["own", "shared"]),
-        "launch_depth": few(["none", "1", "2", "3"]),
-        "kernels": few(["leftover", "exclusive"]),
-        "resident_grids": few(["128", "1", "2"]),
-        "memset_no_sm": few(["0", "4KiB"]),
-        "pageable": few(["blocks", "staged"]),
-        "staging_slots": few(["1", "2"]),
-        "inline_idle": few(["0", "24KiB"]),
-        "inline_pending": few(["0", "1KiB"]),
-        "sync_memops": few(["no", "yes"]),
-        "legacy_noop_barrier": few(["yes", "listed", "no"]),
-        "malloc_sync": few(["no", "yes"]),
-        "free_sync": few(["yes", "no"]),
-        "first_launch_barrier": few(["no", "yes"]),
-        "driver_lock": few(["no", "yes"]),
-        "launch_blocking": few(["no", "no", "yes"]),
-        "hostfn_workers": few(["1", "2"]),
-        "launch_cost": few(["0", "4us"]),
-        "call_cost": few(["0", "4us"]),
-        "copy_overhead": few(["0", "4us"]),
-        "record_cost": few(["0", "4us"]),
-    }
-    some = st.lists(few(sorted(knobs)), max_size=6, unique=True).flatmap(
-        lambda names: st.fixed_dictionaries({name: knobs[name] for name in names})
-    )
-    many = st.fixed_dictionaries({}, optional=knobs)
-    return st.one_of(some, many).map(lambda values: Machine().with_knobs(**values))
+    return st.tuples(*[NUMBERS] * 6).map(machine_of)
 
 
-@st.composite
-def programs(draw: st.DrawFn) -> Program:
-    program = Program(draw(st.sampled_from(["legacy", "per-thread"])))
-    kinds = draw(st.lists(st.sampled_from([B, N, N, P]), min_size=1, max_size=4))
-    made = [program.stream(kind=kind, priority=draw(st.sampled_from([0, 0, -1]))) for kind in kinds]
+def program_of(number: int, numbers: list[tuple[int, ...]]) -> Program:
+    pick = Picks([number])
+    program = Program(pick(["legacy", "per-thread"]))
+    made = [program.stream(kind=pick([B, N, N, P]), priority=pick([0, 0, -1])) for _ in range(pick(range(1, 5)))]
     events = [program.event() for _ in range(2)]
     buffer, pinned = program.buffer("b", 64 * MIB), program.buffer("p", MIB, MemoryKind.PINNED)
-    calls = draw(st.sampled_from([_CALLS, _CALLS, _CALLS[:7], _CALLS[:11], _CALLS[2:19]]))
-    threads = draw(st.sampled_from([["main"], ["main", "main", "T1"]]))
-    for _ in range(draw(st.integers(1, 16))):
-        with program.thread(draw(st.sampled_from(threads))):
-            stream = draw(st.sampled_from([*made, *made, program.default]))
-            _draw_call(draw, draw(st.sampled_from(calls)), program, stream, events, buffer, pinned)
+    calls = pick([_CALLS, _CALLS, _CALLS[:7], _CALLS[:11], _CALLS[2:19]])
+    threads = pick([["main"], ["main", "main", "T1"]])
+    for of_call in numbers:
+        pick = Picks(of_call)
+        with program.thread(pick(threads)):
+            stream = pick([*made, *made, program.default])
+            _pick_call(pick, pick(calls), program, stream, events, buffer, pinned)
     program.sync_device()
     return program
 
 
-def _draw_call(
-    draw: st.DrawFn, call: str, program: Program, stream: Stream, events: list[Event], buffer: Buffer, pinned: Buffer
+def programs() -> st.SearchStrategy[Program]:
+    call = st.tuples(NUMBERS, NUMBERS)
+    calls = st.integers(1, 16).flatmap(lambda count: st.lists(call, min_size=count, max_size=count))
+    return st.builds(program_of, NUMBERS, calls)
+
+
+def _pick_call(
+    pick: Picks, call: str, program: Program, stream: Stream, events: list[Event], buffer: Buffer, pinned: Buffer
 ) -> None:
-    time = draw(st.integers(0, 4)) * TICK
-    size = draw(st.sampled_from([-1, -1, 0, 512, 16 * KIB, MIB, 2 * MIB, 8 * MIB]))
-    event = draw(st.sampled_from(events))
-    where = draw(st.sampled_from([stream, stream, stream, program]))
+    time, event, some = pick(range(5)) * TICK, pick(events), (False, True)
+    size = pick([-1, -1, 0, 512, 16 * KIB, MIB, 2 * MIB, 8 * MIB])
+    where = pick([stream, stream, stream, program])
     match call:
         case "h2d":
-            where.h2d(time, size, pageable=draw(st.booleans()))
+            where.h2d(time, size, pageable=pick(some))
         case "d2h":
-            where.d2h(time, size, pageable=draw(st.booleans()))
+            where.d2h(time, size, pageable=pick(some))
         case "d2d":
             where.d2d(time, size)
         case "h2h":
             where.h2h(time, size)
         case "memset":
-            where.memset(time, size, pinned=draw(st.booleans()))
+            where.memset(time, size, pinned=pick(some))
         case "kernel":
-            share = Fraction(1, draw(st.sampled_from([1, 1, 2, 3, 4])))
-            stream.kernel(time, share=share, blocks=draw(st.sampled_from([1, 1, 1, 2, 5])), first=draw(st.booleans()))
+            share = Fraction(1, pick([1, 1, 2, 3, 4]))
+            stream.kernel(time, share=share, blocks=pick([1, 1, 1, 2, 5]), first=pick(some))
         case "function":
             stream.host_function(time)
         case "record":
-            stream.record(event, timed=draw(st.booleans()))
+            stream.record(event, timed=pick(some))
         case "wait":
             stream.wait(event)
         case "sync":
-            draw(st.sampled_from([stream.sync, event.sync, program.sync_device]))()
+            pick([stream.sync, event.sync, program.sync_device])()
         case "query":
-            draw(st.sampled_from([stream.query, event.query]))()
+            pick([stream.query, event.query])()
         case "elapsed":
             program.elapsed(*events)
         case "host":
             program.host(time)
         case "malloc":
-            draw(st.sampled_from([program, stream])).malloc(buffer)
+            pick([program, stream]).malloc(buffer)
         case "free":
-            draw(st.sampled_from([program, stream])).free(buffer)
+            pick([program, stream]).free(buffer)
         case "host_free":
             program.host_free(pinned)
         case "send":
@@ -722,8 +754,21 @@ _CALLS = (
 )
 
 
-def show(program: Program, machine: Machine) -> None:
+def shown(test: Callable[..., None]) -> Callable[..., None]:
     """Tell what a failing program was."""
+
+    @wraps(test)
+    def showing(**drawn: Any) -> None:
+        try:
+            test(**drawn)
+        except Exception:
+            show(drawn["program"], drawn["machine"])
+            raise
+
+    return showing
+
+
+def show(program: Program, machine: Machine) -> None:
     rows, usual = program.rows, Machine().knobs()
     note(str({knob: value for knob, value in machine.knobs().items() if value != usual[knob]}))
     note(str([(info.name, info.kind.name, info.priority) for info in program.streams]))
@@ -734,7 +779,6 @@ def show(program: Program, machine: Machine) -> None:
 
 
 def run_both(program: Program, machine: Machine) -> tuple[Schedule | None, Naive | None]:
-    show(program, machine)
     naive = Naive(program, machine)
     try:
         naive.run()
@@ -753,6 +797,7 @@ often = settings(max_examples=300, deadline=None, suppress_health_check=list(Hea
 
 @often
 @given(programs(), machines())
+@shown
 def test_agrees_with_the_naive_simulator(program: Program, machine: Machine):
     run, naive = run_both(program, machine)
     if run is None or naive is None:
@@ -778,9 +823,9 @@ def ran(run: Schedule) -> list[int]:
 
 @often
 @given(programs(), machines())
+@shown
 def test_nothing_breaks_the_rules(program: Program, machine: Machine):
     """Streams in order, engines exclusive, SMs never overfull, no schedule under a lower bound."""
-    show(program, machine)
     try:
         run = schedule(program, machine)
     except DeadlockError:
@@ -809,9 +854,9 @@ def test_nothing_breaks_the_rules(program: Program, machine: Machine):
 
 @often
 @given(programs(), machines())
+@shown
 def test_what_bound_an_operation_explains_its_start(program: Program, machine: Machine):
     """Every operation starts at the moment its binding constraint allows, and every wait ends with what it was for."""
-    show(program, machine)
     try:
         run = schedule(program, machine)
     except DeadlockError:
@@ -852,9 +897,9 @@ def test_what_bound_an_operation_explains_its_start(program: Program, machine: M
 
 @often
 @given(programs(), machines())
+@shown
 def test_nothing_starts_before_what_the_documentation_puts_before_it(program: Program, machine: Machine):
     """Section 14: whatever the engines do, no operation starts before its happens-before predecessors end."""
-    show(program, machine)
     try:
         run = schedule(program, machine)
     except DeadlockError:
@@ -874,11 +919,11 @@ def test_nothing_starts_before_what_the_documentation_puts_before_it(program: Pr
 
 @often
 @given(programs(), machines(), st.randoms(use_true_random=False))
+@shown
 def test_names_and_order_of_streams_do_not_matter(program: Program, machine: Machine, random: Any):
     """Streams declared in another order give the same schedule; only `mod` numbers them (R6.6)."""
     if machine.queue_policy == "mod":
         machine = machine.with_knobs(queue_policy="pool")
-    show(program, machine)
     new_row = list(range(len(program.streams)))
     random.shuffle(new_row)
     infos = [program.streams[new_row.index(i)] for i in range(len(new_row))]
@@ -896,6 +941,7 @@ def test_names_and_order_of_streams_do_not_matter(program: Program, machine: Mac
 
 @often
 @given(programs(), machines())
+@shown
 def test_the_same_every_time(program: Program, machine: Machine):
     try:
         run = schedule(program, machine)
