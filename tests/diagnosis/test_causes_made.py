@@ -477,6 +477,37 @@ def test_an_operator_that_compiles_is_a_first_use_and_a_pause_elsewhere_is_the_h
     assert gpu.explain().findings[0].cause == cause
 
 
+@pytest.mark.parametrize(("loading", "cause"), [(RangeKind.LOADING, "first-use"), (RangeKind.OVERHEAD, None)])
+def test_launches_that_load_code_are_first_uses_though_all_are_as_long(made, loading, cause):
+    gpu = made.Gpu()
+    host = gpu.host()
+    for i in range(3):  # none is long beside the others
+        with host.inside("Runtime Triggered Module Loading", loading):
+            host.kernel(0, 100 * US, f"kernel{i}", first=5 * MS)
+    report = gpu.explain()
+    found = [f for f in report.findings if f.cause == "first-use"]
+    assert bool(found) is (cause is not None)
+    if found:
+        assert report.findings[0] is found[0]
+        assert found[0].count == 2  # the window begins with the first kernel
+        assert found[0].wall_ms < 0.5
+
+
+def test_a_pool_does_not_save_what_the_first_allocation_set_up(made):
+    gpu = made.Gpu()
+    host = gpu.host()
+    host.kernel(0, 100 * US)
+    for i in range(20):
+        host.malloc(50 * MS if i == 0 else 300 * US)
+        host.kernel(0, 100 * US)
+    report = gpu.explain()
+    pool = made.finding(report, "allocation-in-loop")
+    first = made.finding(report, "first-use")
+    assert pool.wall_ms == pytest.approx(report.wall_ms - 19 * 0.2, rel=0.05)  # 300 us for a 100 us kernel
+    assert first.wall_ms == pytest.approx(report.wall_ms - 50, rel=0.15)
+    assert report.together.wall_ms < 3
+
+
 # hardware-queue, priority-inversion
 
 

@@ -90,7 +90,19 @@ def _loading(work: Work, launches: Ints) -> Ints:
         return np.empty(0, np.int64)
     _, first_of_api = np.unique(calls.name, return_index=True)
     first = np.union1d(first_of_api, launches)
-    return np.array([row for row in first[long_[first]].tolist() if _is_unusual(work, row)], np.int64)
+    loading = _loads_code(work)
+    first = np.union1d(first, np.flatnonzero(loading))
+    return np.array([row for row in first[long_[first]].tolist() if loading[row] or _is_unusual(work, row)], np.int64)
+
+
+def _loads_code(work: Work) -> NDArray[np.bool_]:
+    """The calls in which the driver loads code for more than half of the time, where the profiler noted it."""
+    calls, ranges = work.calls, work.timeline.ranges
+    spent = np.zeros(len(calls), np.int64)
+    for i in np.flatnonzero(ranges.kind == RangeKind.LOADING).tolist():
+        inside = np.minimum(calls.end, ranges.end[i]) - np.maximum(calls.start, ranges.start[i])
+        spent += np.where(calls.thread == ranges.thread[i], np.maximum(inside, 0), 0)
+    return spent * 2 > calls.end - calls.start
 
 
 def _is_unusual(work: Work, row: int) -> bool:

@@ -58,6 +58,7 @@ class Act:
     event: int = -1  # of RECORD and WAIT_EVENT acts; of SYNC_EVENT acts that wait for a known one
     row: int = -1  # row of the Work's operations, -1 for what a repair added
     setting_up: int = 0  # the part of the gap in which an operator compiled or set up what its first launch needs
+    first_use: bool = False  # the call loaded or set up what was used for the first time
 
     @property
     def pageable(self) -> bool:
@@ -109,13 +110,15 @@ class Script:
         if not gone:
             return self
         kept: list[Act] = []
-        carried: dict[int, int] = {}
+        carried: dict[int, tuple[int, int]] = {}
         for i, act in enumerate(self.acts):
+            gap, setting_up = carried.pop(act.thread, (0, 0))
+            if gap:
+                act = replace(act, gap=act.gap + gap, setting_up=act.setting_up + setting_up)
             if i in gone:
-                carried[act.thread] = carried.get(act.thread, 0) + act.gap
-                continue
-            more = carried.pop(act.thread, 0)
-            kept.append(replace(act, gap=act.gap + more) if more else act)
+                carried[act.thread] = act.gap, act.setting_up
+            else:
+                kept.append(act)
         return self.with_acts(kept)
 
 
@@ -142,6 +145,7 @@ def script_of(work: Work, profiler: Profiler, tail: float) -> Script:
     pauses = pauses.tolist()
     first = first_uses(work)
     setting_up = dict(zip(first.call.tolist(), (calls.start[first.call] - first.start).tolist(), strict=True))
+    loading = set(first.call[first.start == calls.start[first.call]].tolist())
     acts: list[Act] = []
     stream_now: dict[int, int] = {}
     for row, thread, gap, cost in zip(rows.tolist(), threads.tolist(), gaps.tolist(), own.tolist(), strict=True):
@@ -161,7 +165,7 @@ def script_of(work: Work, profiler: Profiler, tail: float) -> Script:
                     act.duration += pauses[op]
                 if position == 0:
                     act.gap, act.cost, act.waited = gap, cost, waited_for >= 0
-                    act.setting_up = min(gap, setting_up.get(row, 0))
+                    act.setting_up, act.first_use = min(gap, setting_up.get(row, 0)), row in loading
                     if act.waited:  # it waits for itself: what it did before and after is the host's
                         act.cost, act.post = _PLAIN_CALL, late
                         if pageable[op] and kind is CallKind.COPY_ASYNC:
@@ -182,7 +186,7 @@ def script_of(work: Work, profiler: Profiler, tail: float) -> Script:
                 acts.append(_wait(thread, stream, number, gap=gap, cost=cost))
                 gap = cost = 0
             continue
-        act = Act(thread=thread, gap=gap, call=kind, cost=cost, waited=waited_for >= 0)
+        act = Act(thread=thread, gap=gap, call=kind, cost=cost, waited=waited_for >= 0, first_use=row in loading)
         if kind is CallKind.SYNC_EVENT:
             act.event = events.syncs.get(row, -1)
         elif kind in SYNC_CALLS:

@@ -8,6 +8,14 @@ from functools import lru_cache
 
 from gapless.model.kinds import CallKind
 
+_LOADING = ("Runtime Triggered Module Loading", "Lazy Function Loading")
+
+
+def is_loading(overhead: str) -> bool:
+    """Whether what a profiler notes as overhead is the driver loading code, which happens without a profiler too."""
+    return overhead in _LOADING
+
+
 # Words that follow cuda, cu or hip, without version suffixes, for each class of section 4 of the specification.
 _NAMES: Mapping[CallKind, str] = {
     CallKind.LAUNCH: """

@@ -54,6 +54,7 @@ class RangeKind(IntEnum):
     NVTX = 3
     STEP = 4  # an iteration marked by the program, such as ProfilerStep#3
     OVERHEAD = 5  # the profiler at work
+    LOADING = 6  # the driver loading code for a first launch; profilers note it among their own work
 
 
 # The columns of each table and what fills one that a source does not give.

@@ -9,26 +9,33 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..host import FIRST_USE_FACTOR, FIRST_USE_LEAST
-from ..script import Script
+from gapless.model.kinds import CallKind
+
+from ..script import Act, Script
 from . import Shop
 
 TAKES_VALUE = False
 
+_LAUNCH = 5_000  # ns: what a launch costs at most, where the run has no other
+
 
 def apply(script: Script, value: int, shop: Shop) -> Script:
-    """Let the first long call of each kind cost what such a call usually does, and let nothing be set up before it."""
+    """Let each call that used something for the first time cost what such a call usually does."""
     costs: dict[int, list[int]] = {}
     for act in script.acts:
-        costs.setdefault(act.call, []).append(act.cost)
+        if not act.first_use:
+            costs.setdefault(act.call, []).append(act.cost)
     usual = {call: int(np.median(all_)) for call, all_ in costs.items()}
-    seen: set[tuple[int, int]] = set()
-    acts = []
-    for act in script.acts:
-        kind = (act.call, act.name)
-        long_ = act.cost >= max(FIRST_USE_LEAST, FIRST_USE_FACTOR * usual[act.call])
-        cost = usual[act.call] if long_ and kind not in seen else act.cost
-        acts.append(replace(act, cost=cost, gap=act.gap - act.setting_up, setting_up=0))
-        seen.add(kind)
-    changed = any(new is not old for new, old in zip(acts, script.acts, strict=True))
-    return script.with_acts(acts) if changed else script
+    if not any(act.first_use or act.setting_up for act in script.acts):
+        return script
+    return script.with_acts(
+        replace(act, cost=min(act.cost, _cost(act, usual)), gap=act.gap - act.setting_up, setting_up=0, first_use=False)
+        for act in script.acts
+    )
+
+
+def _cost(act: Act, usual: dict[int, int]) -> int:
+    """What the call costs when everything is loaded: as it usually does; as it did where the run does not tell."""
+    if not act.first_use:
+        return act.cost
+    return usual.get(act.call, _LAUNCH if act.call == CallKind.LAUNCH else act.cost)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.model.kinds import CallKind, MemoryKind, OpKind, StreamKind
-from gapless.timeline.apis import call_kind
+from gapless.timeline.apis import call_kind, is_loading
 from gapless.timeline.sources.assembly import CallsById, Places, on_several, overlaps, repeated
 from gapless.timeline.sources.columns import Columns, in_order, take
 from gapless.timeline.sources.losses import Losses
@@ -90,6 +90,8 @@ def timeline(rows: KinetoRows, source: str, facts: Mapping[str, Any], losses: Lo
     ranges = in_order(rows.ranges)
     step = np.array([name.startswith("ProfilerStep#") for name in strings], np.bool_)
     ranges["kind"][step[ranges["name"]]] = RangeKind.STEP
+    loading = np.array([is_loading(name) for name in strings], np.bool_)
+    ranges["kind"][loading[ranges["name"]] & (ranges["kind"] == RangeKind.OVERHEAD)] = RangeKind.LOADING
     if not tick:  # in whole microseconds, nested operators can look the same
         ranges = _once(ranges, ("name", "kind", "thread", "end"), tick, False, losses)
 

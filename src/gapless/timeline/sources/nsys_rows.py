@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.model.kinds import OpKind
-from gapless.timeline.apis import call_kind
+from gapless.timeline.apis import call_kind, is_loading
 from gapless.timeline.sources.columns import Columns, Numbering, take
 from gapless.timeline.sources.cupti import NO_TIME, NONE, NOWHERE
 from gapless.timeline.sources.cupti_rows import (
@@ -200,7 +200,9 @@ def ranges(export: Database, strings: Numbering, losses: Losses) -> Columns:
     for table in OVERHEAD:
         rows = timed(export.read(table, "start end", "globalTid nameId"), losses)
         name = named(export, strings, rows["nameId"], losses)
-        parts.append(_range(np.full(len(name), RangeKind.OVERHEAD, np.int8), rows, name))
+        texts = strings.things() if len(name) else []
+        loading = np.array([is_loading(texts[number]) for number in name.tolist()], np.bool_)
+        parts.append(_range(np.where(loading, RangeKind.LOADING, RangeKind.OVERHEAD).astype(np.int8), rows, name))
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 

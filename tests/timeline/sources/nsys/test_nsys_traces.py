@@ -97,6 +97,10 @@ def test_a_small_whole_export(shared: Path, export: SimpleNamespace) -> None:
     assert timeline.marks.kind.tolist() == [MarkKind.SYNC_STREAM]  # numbered 2 in the export, but the call is clear
     assert {gap.what for gap in timeline.unknown} == {"buffers", "source-lines"}
     assert timeline.info["EXPORT_SCHEMA_VERSION"] == "3.24.14"
+    loading = timeline.ranges.name[timeline.ranges.kind == RangeKind.LOADING].tolist()
+    assert {timeline.name_of(row) for row in loading} == {"Runtime Triggered Module Loading", "Lazy Function Loading"}
+    overhead = timeline.ranges.name[timeline.ranges.kind == RangeKind.OVERHEAD].tolist()
+    assert {"CUPTI Buffer flush", "Unknown"} < {timeline.name_of(row) for row in overhead}
 
 
 def test_an_export_with_few_columns(shared: Path, export: SimpleNamespace) -> None:
