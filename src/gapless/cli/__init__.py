@@ -15,6 +15,7 @@ from gapless import __version__
 from gapless.cli.bench import bench
 from gapless.cli.check import check
 from gapless.cli.compare import compare
+from gapless.cli.convert import convert
 from gapless.cli.explain import explain
 from gapless.cli.output import abandon_output, complain
 from gapless.cli.simulate import simulate
@@ -24,7 +25,7 @@ from gapless.model.errors import GaplessError
 __all__ = ["COMMANDS", "main"]
 
 
-COMMANDS: tuple[Callable[..., int], ...] = (explain, compare, simulate, check, bench)
+COMMANDS: tuple[Callable[..., int], ...] = (explain, compare, simulate, check, convert, bench)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

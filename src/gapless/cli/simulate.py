@@ -34,6 +34,7 @@ def simulate(
     urgent: Literal["same", "high"] | None = None,
     copy_engines: Literal[1, 2] | None = None,
     tape: bool = False,
+    svg: Path | None = None,
 ) -> int:
     """Play stream programs: when each engine works, why it waits, and whether what the tape expects holds.
 
@@ -79,6 +80,8 @@ def simulate(
         Loop: one engine for copies in both directions, or two.
     tape
         Loop: print it as a tape, to be saved and changed.
+    svg
+        Draw the run as this picture instead, such as loop.svg.
     """
     asked = {
         name: value
@@ -96,13 +99,17 @@ def simulate(
         raise GaplessError("--replay plays a run of a tape. Write: gapless simulate TAPE --replay RUN")
     if tape and json:
         raise GaplessError("--tape prints the loop, --json what it does. Leave one of the two out.")
+    if svg is not None and (json or tape or len(tapes) > 1):
+        raise GaplessError("--svg draws one run as a picture. Leave out --json, --tape and further tapes.")
     if asked or tape:
-        return _simulate_loop(asked, machine, json=json, tape=tape)
+        return _simulate_loop(asked, machine, json=json, tape=tape, svg=svg)
     if not tapes:
         raise GaplessError(
             "No tape is named. Write: gapless simulate TAPE...\n"
             "Or play a loop over chunks: gapless simulate --chunks 4 --streams 3"
         )
+    if svg is not None:
+        return _draw(tapes, playing(machine, replay), svg)
     return (play_as_json if json else _simulate_as_text)(tapes, playing(machine, replay))
 
 
@@ -138,7 +145,31 @@ def _simulate_as_text(tapes: Sequence[Path], play: Callable[[Path], Simulation])
     return worst
 
 
-def _simulate_loop(asked: dict[str, Any], profile: str | None, *, json: bool, tape: bool) -> int:
+def _draw(tapes: Sequence[Path], play: Callable[[Path], Simulation], path: Path) -> int:
+    """Draw the run of the one tape as a picture; the status is that of playing it."""
+    worst = DONE
+    for status, played in each(tapes, play):
+        worst = max(worst, status)
+        if played is not None and not isinstance(played, DeadlockError):
+            _write_picture(played, path, tapes)
+    return worst
+
+
+def _write_picture(played: Simulation, path: Path, tapes: Sequence[Path] = ()) -> None:
+    from gapless.timeline.simulated import from_schedule
+    from gapless.timeline.sinks import write as write_file
+    from gapless.views.picture import svg
+
+    if path.suffix.lower() != ".svg":
+        raise GaplessError(f"--svg {path}: the name of the picture ends in .svg. gapless convert writes other formats.")
+    timeline = from_schedule(played.schedule, source=Path(played.name).name)
+    write_file(path, [svg(timeline).encode()], never=tapes)
+    write(f"Wrote {path}.")
+
+
+def _simulate_loop(
+    asked: dict[str, Any], profile: str | None, *, json: bool, tape: bool, svg: Path | None = None
+) -> int:
     from gapless.model.chunk_loop import ChunkLoop
     from gapless.model.simulation import simulate
     from gapless.model.tape import read
@@ -151,6 +182,9 @@ def _simulate_loop(asked: dict[str, Any], profile: str | None, *, json: bool, ta
     played = simulate(read(loop.tape(), name="loop"))
     if json:
         write(json_of(played.to_dict()))
+        return DONE
+    if svg is not None:
+        _write_picture(played, svg)
         return DONE
     from gapless.views.schedule import draw_loop
 

@@ -35,3 +35,7 @@ class Repair(str):
 
 class Condition(str):
     """What a report must hold."""
+
+
+class Format(str):
+    """A format of files for other tools."""

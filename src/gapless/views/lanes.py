@@ -127,9 +127,9 @@ _ROOM = 11  # characters at least from one tick to the next
 
 def axis(start: int, end: int, origin: int, width: int, *, ascii_only: bool) -> tuple[str, str]:
     """Draw the time axis of ``[start, end)``: its unit, and ticks with the time since *origin* at round values."""
-    step = _tick(max(1, (end - start) * _ROOM // width))
+    step = tick_step(max(1, (end - start) * _ROOM // width))
     furthest = max(abs(start - origin), abs(end - origin))
-    unit, ns, digits = next(scale for scale in _scales(step) if furthest >= scale[1] and scale[2] <= 3)
+    unit, ns, digits = next(scale for scale in scales(step) if furthest >= scale[1] and scale[2] <= 3)
     line = [" "] * width
     free = 0
     for tick in range(-(-(start - origin) // step) * step, end - origin, step):
@@ -141,13 +141,13 @@ def axis(start: int, end: int, origin: int, width: int, *, ascii_only: bool) -> 
     return unit, "".join(line).rstrip()
 
 
-def _scales(step: int) -> Iterator[tuple[str, int, int]]:
+def scales(step: int) -> Iterator[tuple[str, int, int]]:
     """Give each unit, the largest first, with its ns and the digits that a multiple of *step* takes in it."""
     for unit, ns in _UNITS:
         yield unit, ns, next(digits for digits in range(10) if step * 10**digits % ns == 0)
 
 
-def _tick(least: int) -> int:
+def tick_step(least: int) -> int:
     """Give the smallest of 1, 2, 5, 10, 20, 50, ... that is not below *least*."""
     power = 1
     while True:

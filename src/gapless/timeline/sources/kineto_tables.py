@@ -102,20 +102,22 @@ def timeline(rows: KinetoRows, source: str, facts: Mapping[str, Any], losses: Lo
     devices = _devices(facts, vendor, {device for device, _ in places.streams})
     device_rows = {device.id: row for row, device in enumerate(devices)}
     ops["device"] = np.array([device_rows[device] for device, _ in places.streams], np.int16)[ops["stream"]]
+    streams = tuple(_streams(places, device_rows, vendor, rows, _told_streams(facts)))
+    kinds_told = all(stream.kind != StreamKind.UNKNOWN and not stream.inferred for stream in streams)
     return Timeline(
         ops=Ops.build(**ops),
         calls=Calls.build(**{name: column for name, column in calls.items() if name != "driver"}),
         marks=Marks.build(**marks),
         ranges=Ranges.build(**ranges),
         devices=devices,
-        streams=tuple(_streams(places, device_rows, vendor, rows)),
+        streams=streams,
         threads=threads,
         strings=strings,
         source=source,
         format=FORMAT,
         clock_ns=_clock(facts, zero),
         info=_info(facts) | {"overlaps": overlaps(ops["stream"], ops["start"], ops["end"])},
-        unknown=tuple(_unknown(ops, calls, marks, ranges, vendor)),
+        unknown=tuple(_unknown(ops, calls, marks, ranges, vendor, kinds_told=kinds_told)),
         lost=losses.sentences(),
     )
 
@@ -211,7 +213,7 @@ def _directions(copies: Columns, strings: Sequence[str], losses: Losses) -> dict
     """Read kind and memories of copies and memsets off their names."""
     told = np.zeros((len(strings), 3), np.int8)
     for name in np.unique(copies["name"]).tolist():
-        told[name] = _direction(strings[int(name)])
+        told[name] = direction(strings[int(name)])
     kind, src, dst = told[copies["name"]].T.copy()
     kind[copies["peer"]] = OpKind.P2P
     kind[copies["memset"]], src[copies["memset"]] = OpKind.MEMSET, MemoryKind.UNKNOWN
@@ -220,7 +222,7 @@ def _directions(copies: Columns, strings: Sequence[str], losses: Losses) -> dict
     return {"kind": kind, "src": src, "dst": dst}
 
 
-def _direction(name: str) -> tuple[int, int, int]:
+def direction(name: str) -> tuple[int, int, int]:
     """Give kind (-1 unknown), source and destination memory by a name such as ``Memcpy HtoD (Pageable -> Device)``."""
     src = dst = MemoryKind.UNKNOWN
     if words := _IN_WORDS.search(name):
@@ -341,19 +343,41 @@ def _fact(facts: Mapping[str, Any], name: str) -> int:
     return value if type(value := facts.get(name)) is int else 0
 
 
-def _streams(places: Places, device_rows: Mapping[int, int], vendor: str, rows: KinetoRows) -> Iterator[Stream]:
+def _streams(
+    places: Places, device_rows: Mapping[int, int], vendor: str, rows: KinetoRows,
+    told: Mapping[tuple[int, int], tuple[StreamKind, bool]],
+) -> Iterator[Stream]:  # fmt: skip
     """Describe the streams. CUPTI numbers the default stream of the first context 7, ROCm numbers it 0."""
     legacy = {"nvidia": 7, "amd": 0}.get(vendor)
     names = {(_number(device), _number(stream)): name for (device, stream), name in rows.names.items()}
     for device, stream in places.streams:
+        by_number = (StreamKind.LEGACY, True) if stream == legacy else (StreamKind.UNKNOWN, False)
+        kind, inferred = told.get((device, stream), by_number)
         yield Stream(
             device=device_rows[device],
             id=stream,
-            kind=StreamKind.LEGACY if stream == legacy else StreamKind.UNKNOWN,
-            inferred=stream == legacy,
+            kind=kind,
+            inferred=inferred,
             priority=rows.priorities.get((device, stream)),
             name=names.get((device, stream), ""),
         )
+
+
+_KINDS_BY_WORD = {kind.name.lower(): kind for kind in StreamKind}
+
+
+def _told_streams(facts: Mapping[str, Any]) -> dict[tuple[int, int], tuple[StreamKind, bool]]:
+    """Read what a trace that gapless wrote says of its streams: the kind, and whether that was inferred."""
+    own = facts.get("gapless")
+    streams = own.get("streams") if isinstance(own, Mapping) else None
+    told: dict[tuple[int, int], tuple[StreamKind, bool]] = {}
+    for stream in streams if isinstance(streams, list) else ():
+        if not isinstance(stream, Mapping):
+            continue
+        device, number, word = (stream.get(name) for name in ("device", "stream", "kind"))
+        if type(device) is int and type(number) is int and isinstance(word, str) and word in _KINDS_BY_WORD:
+            told[device, number] = _KINDS_BY_WORD[word], stream.get("inferred") is True
+    return told
 
 
 def _clock(facts: Mapping[str, Any], zero: int) -> int | None:
@@ -379,15 +403,18 @@ _SYNC_EVENTS = (
 )
 
 
-def _unknown(ops: Columns, calls: Columns, marks: Columns, ranges: Columns, vendor: str) -> Iterator[Unknown]:
+def _unknown(
+    ops: Columns, calls: Columns, marks: Columns, ranges: Columns, vendor: str, *, kinds_told: bool
+) -> Iterator[Unknown]:
     """Say what the trace cannot tell, and how to record it so that it can."""
     if not len(ops["kind"]):
         return
-    yield Unknown(
-        what="stream-kinds",
-        text="The trace does not say which streams wait for the default stream and which do not.",
-        remedy="No option of torch.profiler records it. torch.cuda.Stream makes streams that do not wait.",
-    )
+    if not kinds_told:
+        yield Unknown(
+            what="stream-kinds",
+            text="The trace does not say which streams wait for the default stream and which do not.",
+            remedy="No option of torch.profiler records it. torch.cuda.Stream makes streams that do not wait.",
+        )
     yield from _unknown_calls(ops, calls)
     yield from _unknown_waits(calls, marks, "" if vendor == "amd" else _SYNC_EVENTS)
     yield Unknown(

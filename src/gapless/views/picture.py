@@ -1,0 +1,331 @@
+"""Lanes as an SVG picture for documents: engines and their use, streams, host threads, a time axis, what was found.
+
+The picture stands alone: plain shapes and words, no styles, scripts or fonts of its own, a title and a description for
+who cannot see it. Its classes (``paper``, ``ink``, ``faint``) let a page recolour it where it is put into one.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from xml.sax.saxutils import escape, quoteattr
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.model.errors import GaplessError
+from gapless.model.kinds import Engine, OpKind
+from gapless.timeline.measure import DEVICE_ENGINES, clip, density, engine_of, time_at_depth, total, union
+from gapless.timeline.sinks import Note
+from gapless.timeline.sinks.files import MARK
+from gapless.timeline.timeline import Timeline
+from gapless.views import wording
+from gapless.views.lanes import LABELS, scales, tick_step
+from gapless.views.palette import ENGINES, FAINT, FAULT, HOST, INK, PAPER
+
+MOST_STREAMS, MOST_THREADS, MOST_NOTES = 16, 4, 3
+WIDTH = 960
+
+_LEFT, _RIGHT, _TOP = 104, 68, 34  # px beside and above the lanes
+_LANE, _GAP, _BLOCK_GAP = 22, 4, 12
+_FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
+_CHARACTER = 6.6  # px that a character of a label takes at most, at 11 px
+_SMALL = 1.5  # px: narrower operations are drawn by how full a pixel is
+_TOLD = 400  # operations a picture tells apart by name when a pointer rests on them
+_NOT_XML = re.compile("[\ufffe\uffff]")
+
+
+def svg(timeline: Timeline, *, window: tuple[int, int] | None = None, notes: Sequence[Note] = ()) -> str:
+    """Draw a timeline as SVG, from ``window[0]`` to ``window[1]`` ns on its clock, by default all work on devices.
+
+    *notes* (findings) are marked under the engines and told below. Raises ``GaplessError`` where there is nothing to
+    draw.
+    """
+    start, end = window or _whole(timeline)
+    if end <= start or not len(timeline.ops):
+        raise GaplessError(f"{timeline.source or 'The timeline'}: nothing worked on a device, so there is no picture.")
+    return _Picture(timeline, start, end, notes).text()
+
+
+def png(picture: str) -> bytes:
+    """Give an SVG picture as PNG, two pixels for one. Raises ``GaplessError`` where the extra or all fonts are missing.
+
+    The ink is drawn by resvg, of the extra ``png``.
+    """
+    try:
+        from resvg_py import svg_to_bytes
+    except ImportError:
+        raise GaplessError(
+            "Drawing PNG takes the extra png. Install it: pip install 'gapless[png]'\nOr write SVG."
+        ) from None
+    words, nothing = (f'<svg xmlns="http://www.w3.org/2000/svg" width="20" height="20">{inner}</svg>'
+                      for inner in (f'<text y="15" font-family={quoteattr(_FONT)}>M</text>', ""))  # fmt: skip
+    if bytes(svg_to_bytes(svg_string=words)) == bytes(svg_to_bytes(svg_string=nothing)):
+        raise GaplessError(
+            "No font was found on this machine: the picture would have no words. Install one (Debian: apt install "
+            "fonts-dejavu-core), or write SVG."
+        )
+    drawn = bytes(svg_to_bytes(svg_string=picture, zoom=2))
+    about = b"tEXt" + b"Software\0" + MARK.encode("latin-1")
+    chunk = (len(about) - 4).to_bytes(4, "big") + about + zlib.crc32(about).to_bytes(4, "big")
+    return drawn[:33] + chunk + drawn[33:]  # behind the signature and the first chunk, IHDR
+
+
+def _whole(timeline: Timeline) -> tuple[int, int]:
+    """Give the stretch that is worth a picture: all device work, and in a played tape the host's part of it."""
+    start, end = timeline.window()
+    if timeline.format == "simulated" and len(timeline.calls):
+        return 0, max(end, int(timeline.calls.end.max()))
+    return start, end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lane:
+    label: str
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    rows: NDArray[np.int64]  # of the table that the intervals come from
+    names: Sequence[Sequence[str]]  # of each all that it may be called, longest first
+    colors: Sequence[str]
+    figure: str = ""
+
+
+class _Picture:
+    """One picture in the making."""
+
+    def __init__(self, timeline: Timeline, start: int, end: int, notes: Sequence[Note]) -> None:
+        self._timeline, self._start, self._end = timeline, start, end
+        self._origin = 0 if timeline.format == "simulated" else timeline.window()[0]
+        self._room = WIDTH - _LEFT - _RIGHT
+        self._notes = [note for note in notes if len(note.spans)][:MOST_NOTES]
+        self._parts: list[str] = []
+        self._y = _TOP
+        self._few = len(timeline.ops) <= _TOLD
+
+    def text(self) -> str:
+        """Draw everything."""
+        engines = list(_engine_lanes(self._timeline, self._start, self._end))
+        self._words(_LEFT + self._room + 8, self._y - 8, "busy", "faint")
+        for lane in engines:
+            self._lane(lane)
+        for number, note in enumerate(self._notes, 1):
+            self._marks(number, note)
+        self._axis(self._y)
+        self._y += 22
+        streams, more = _stream_lanes(self._timeline)
+        for lane in streams:
+            self._lane(lane)
+        if more:
+            self._words(_LEFT, self._y + 12, f"and {more} more streams", "faint")
+            self._y += 18
+        threads = list(_thread_lanes(self._timeline, self._start, self._end))
+        self._y += _BLOCK_GAP if threads else 0
+        for lane in threads:
+            self._lane(lane, thin=True)
+        for number, note in enumerate(self._notes, 1):
+            self._words(8, self._y + 16, str(number), "ink", bold=True)
+            self._words(_LEFT, self._y + 16, wording.shorten(_clean(note.name), 120), "ink")
+            self._y += 18
+        return self._framed(self._about(engines))
+
+    def _about(self, engines: Sequence[_Lane]) -> str:
+        busy = ", ".join(f"{lane.label} {lane.figure}" for lane in engines)
+        timeline, window = self._timeline, (self._start, self._end)
+        sets = [union(lane.starts, lane.ends) for lane in engines]
+        depths = time_at_depth(*sets, start=window[0], end=window[1])
+        overlapped = sum(depths[2:]) / (window[1] - window[0])
+        used = len({*timeline.ops.stream.tolist()})
+        found = "".join(f" Found: {note.name}." for note in self._notes)
+        return (
+            f"{_time(window[1] - window[0])} of {len(timeline.ops):,} operations in {used} stream{'s' * (used != 1)}. "
+            f"Busy: {busy}; at least two at once {wording.percent(overlapped)}.{found}"
+        )
+
+    def _framed(self, about: str) -> str:
+        height = self._y + 10
+        title = f"Timeline of {_clean(self._timeline.source or 'a run')}"
+        inner = "\n".join(self._parts)
+        own = f"{zlib.crc32(inner.encode()):08x}"  # so that several pictures can stand in one page
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
+            f'role="img" aria-labelledby="t{own} d{own}" font-family={quoteattr(_FONT)} font-size="11">\n'
+            f'<title id="t{own}">{escape(title)}</title>\n<desc id="d{own}">{escape(_clean(about))}</desc>\n'
+            f"<!-- {MARK} -->\n"
+            f'<rect class="paper" width="{WIDTH}" height="{height}" fill="{PAPER}"/>\n'
+            f'<text class="ink" x="8" y="18" font-size="13" font-weight="600" fill="{INK}">'
+            f"{escape(self._heading())}</text>\n{inner}\n</svg>\n"
+        )
+
+    def _heading(self) -> str:
+        devices = [device.name for device in self._timeline.devices if device.name]
+        facts = [wording.shorten(_clean(self._timeline.source), 70, tail=50), *dict.fromkeys(devices),
+                 _time(self._end - self._start)]  # fmt: skip
+        return " · ".join(_clean(fact) for fact in facts if fact)
+
+    # Pieces
+
+    def _words(self, x: float, y: float, words: str, look: str, *, size: int = 11, bold: bool = False) -> None:
+        color = {"ink": INK, "faint": FAINT}[look]
+        more = ' font-weight="600"' * bold + (f' font-size="{size}"' if size != 11 else "")
+        self._parts.append(
+            f'<text class="{look}" x="{x:.4g}" y="{y:.4g}" fill="{color}"{more}>{escape(words)}</text>'
+        )  # fmt: skip
+
+    def _x(self, ns: int | NDArray[np.int64]) -> NDArray[np.float64]:
+        return _LEFT + np.clip((np.asarray(ns) - self._start) / (self._end - self._start), 0, 1) * self._room
+
+    def _lane(self, lane: _Lane, *, thin: bool = False) -> None:
+        """Draw one lane: what can be seen one by one as bars, the rest by how full each pixel is."""
+        height = _LANE - 6 * thin
+        self._words(8, self._y + height / 2 + 4, wording.shorten(lane.label, 15), "ink", bold=not thin)
+        self._parts.append(
+            f'<rect class="faint" x="{_LEFT}" y="{self._y + height}" width="{self._room}" height="1" fill="{FAINT}" '
+            f'fill-opacity=".25"/>'
+        )
+        inside = (lane.ends > self._start) & (lane.starts < self._end)
+        left, right = self._x(lane.starts), self._x(lane.ends)
+        wide = inside & (right - left >= _SMALL)
+        small = np.flatnonzero(inside & ~wide)
+        if len(small):
+            self._crowd(lane, small, height)
+        for i in np.flatnonzero(wide).tolist():
+            self._bar(lane, i, float(left[i]), float(right[i]), height)
+        if lane.figure:
+            self._words(_LEFT + self._room + 8, self._y + height / 2 + 4, lane.figure, "ink")
+        self._y += height + _GAP
+
+    def _bar(self, lane: _Lane, i: int, left: float, right: float, height: int) -> None:
+        width = right - left - (0.75 if right - left > 4 else 0.25)
+        told = f"<title>{escape(_clean(lane.names[i][0]))}</title>" if self._few else ""
+        shape = f'<rect x="{left:.6g}" y="{self._y}" width="{width:.4g}" height="{height}" fill="{lane.colors[i]}"'
+        self._parts.append(f"{shape}>{told}</rect>" if told else f"{shape}/>")
+        fitting = next((name for name in lane.names[i] if len(name) * _CHARACTER + 6 <= width), "")
+        if fitting:
+            self._parts.append(
+                f'<text x="{left + width / 2:.6g}" y="{self._y + height / 2 + 4:.4g}" fill="#fff" text-anchor="middle" '
+                f'pointer-events="none">{escape(_clean(fitting))}</text>'
+            )
+
+    def _crowd(self, lane: _Lane, rows: NDArray[np.int64], height: int) -> None:
+        """Draw what is too small to be told apart: pixels that are as dark as they are full, in one path a shade."""
+        for color in dict.fromkeys(lane.colors[i] for i in rows.tolist()):
+            mine = np.array([i for i in rows.tolist() if lane.colors[i] == color])
+            busy = union(lane.starts[mine], np.maximum(lane.ends[mine], lane.starts[mine] + 1))
+            full = density(busy, self._start, self._end, self._room)
+            shades = np.where(full > 0, np.clip(np.ceil(full * 8), 4, 8), 0).astype(int)  # what is there shows
+            edges = np.flatnonzero(np.diff(shades, prepend=0, append=0))
+            paths: dict[int, list[str]] = {}
+            for first, after in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+                if shade := int(shades[first]):
+                    drawn = f"M{_LEFT + first} {self._y}h{after - first}v{height}h{first - after}z"
+                    paths.setdefault(shade, []).append(drawn)
+            for shade, parts in sorted(paths.items()):
+                opacity = f' fill-opacity="{shade / 8:.3g}"' if shade < 8 else ""
+                self._parts.append(f'<path d="{"".join(parts)}" fill="{color}"{opacity}/>')
+
+    def _marks(self, number: int, note: Note) -> None:
+        spans = clip(union(note.spans[:, 0], note.spans[:, 1]), self._start, self._end)
+        self._words(8, self._y + 8, str(number), "ink", bold=True)
+        left, right = self._x(spans[:, 0]), self._x(spans[:, 1])
+        shape = "".join(
+            f"M{a:.6g} {self._y + 3}h{max(b - a, 1):.4g}v4h{-max(b - a, 1):.4g}z"
+            for a, b in zip(left.tolist(), right.tolist(), strict=True)
+        )
+        self._parts.append(f'<path d="{shape}" fill="{FAULT}"/>')
+        self._y += 12
+
+    def _axis(self, y: int) -> None:
+        """Draw ticks at round times since the first work."""
+        step = tick_step(max(1, (self._end - self._start) * 90 // self._room))
+        furthest = max(abs(self._start - self._origin), abs(self._end - self._origin))
+        unit, ns, digits = next(scale for scale in scales(step) if furthest >= scale[1] and scale[2] <= 3)
+        self._words(8, y + 14, unit, "faint")
+        first = -(-(self._start - self._origin) // step) * step
+        for at in range(first, self._end - self._origin + 1, step):
+            x = float(self._x(at + self._origin))
+            self._parts.append(
+                f'<rect class="faint" x="{x:.6g}" y="{y}" width="1" height="5" fill="{FAINT}"/>'
+                f'<text class="faint" x="{x + 3:.6g}" y="{y + 14}" fill="{FAINT}">{at / ns:.{digits}f}</text>'
+            )
+
+
+class _Names(Sequence[Sequence[str]]):
+    """What operations or calls are called, worked out for those that are drawn one by one."""
+
+    def __init__(self, timeline: Timeline, rows: NDArray[np.int64], names: NDArray[np.int32], words: Mapping[int, str],
+                 kinds: NDArray[np.int8]) -> None:  # fmt: skip
+        self._timeline, self._rows, self._names, self._words, self._kinds = timeline, rows, names, words, kinds
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, at: int) -> Sequence[str]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        row = int(self._rows[at])
+        name = _clean(self._timeline.name_of(int(self._names[row])))
+        return [known for known in (name, self._words.get(int(self._kinds[row]), "")) if known] or [""]
+
+
+_WORDS: Mapping[int, str] = {OpKind.H2D: "H2D", OpKind.D2H: "D2H", OpKind.P2P: "P2P", OpKind.D2D: "D2D"}
+
+
+def _engine_lanes(timeline: Timeline, start: int, end: int) -> Iterator[_Lane]:
+    """Give a lane for each engine that works, and always for the three that ought to."""
+    ops = timeline.ops
+    engine = engine_of(ops)
+    used = sorted(set(ops.device.tolist()))
+    for device in used:
+        for served in DEVICE_ENGINES:
+            rows = np.flatnonzero((ops.device == device) & (engine == served))
+            if not len(rows) and served == Engine.PEER:
+                continue
+            busy = total(clip(union(ops.start[rows], ops.end[rows]), start, end))
+            yield _Lane(
+                label=LABELS[served] + (f" {timeline.devices[device].id}" if len(used) > 1 else ""),
+                starts=ops.start[rows], ends=ops.end[rows], rows=rows,
+                names=_Names(timeline, rows, ops.name, _WORDS, ops.kind), colors=[ENGINES[served]] * len(rows),
+                figure=wording.percent(busy / (end - start)),
+            )  # fmt: skip
+
+
+def _stream_lanes(timeline: Timeline) -> tuple[list[_Lane], int]:
+    """Give a lane for each stream that has work, and how many more there are."""
+    ops = timeline.ops
+    engine = engine_of(ops).tolist()
+    busy = [number for number in range(len(timeline.streams)) if (ops.stream == number).any()]
+    lanes: list[_Lane] = []
+    for number in busy[:MOST_STREAMS]:
+        rows, stream = np.flatnonzero(ops.stream == number), timeline.streams[number]
+        lanes.append(
+            _Lane(
+                label=_clean(stream.name) or f"stream {stream.id}",
+                starts=ops.start[rows], ends=ops.end[rows], rows=rows,
+                names=_Names(timeline, rows, ops.name, _WORDS, ops.kind),
+                colors=[ENGINES.get(Engine(engine[row]), HOST) for row in rows.tolist()],
+            )
+        )  # fmt: skip
+    return lanes, len(busy) - len(lanes)
+
+
+def _thread_lanes(timeline: Timeline, start: int, end: int) -> Iterator[_Lane]:
+    """Give a lane for each of the first host threads that call CUDA in the window."""
+    calls = timeline.calls
+    within = (calls.end > start) & (calls.start < end)
+    busy = [number for number in range(len(timeline.threads)) if (within & (calls.thread == number)).any()]
+    for number in busy[:MOST_THREADS]:
+        rows, thread = np.flatnonzero(within & (calls.thread == number)), timeline.threads[number]
+        named = _clean(thread.name) if thread.name else f"thread {thread.tid}" if thread.tid > 0 else "host"
+        yield _Lane(
+            label="host" if len(busy) == 1 else named, starts=calls.start[rows], ends=calls.end[rows], rows=rows,
+            names=_Names(timeline, rows, calls.name, {}, calls.kind), colors=[HOST] * len(rows),
+        )  # fmt: skip
+
+
+def _clean(text: str) -> str:
+    """Give foreign text as XML may hold it: what does not show stands as its escape."""
+    return _NOT_XML.sub("\ufffd", wording.visible(text))
+
+
+def _time(ns: int) -> str:
+    return wording.duration(ns / 1e6)

@@ -1,0 +1,104 @@
+"""Files are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from gapless.model.errors import GaplessError
+from gapless.timeline.sinks import gzipped, write
+from gapless.timeline.sinks.files import MARK
+
+OURS = f"<!-- {MARK} -->".encode()
+
+
+def test_written_whole(tmp_path: Path) -> None:
+    write(tmp_path / "out", [b"a", b"b"])
+    assert (tmp_path / "out").read_bytes() == b"ab"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_failure_leaves_nothing(tmp_path: Path) -> None:
+    def pieces():
+        yield b"half"
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(GaplessError, match=r"out cannot be written: No space left on device\. Nothing of it was kept"):
+        write(tmp_path / "out", pieces())
+    assert [path.name for path in tmp_path.iterdir()] == []
+
+
+def test_interrupt_leaves_what_was_there(tmp_path: Path) -> None:
+    (tmp_path / "out").write_bytes(OURS)
+
+    def pieces():
+        yield b"half"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write(tmp_path / "out", pieces())
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert (tmp_path / "out").read_bytes() == OURS
+
+
+def test_what_gapless_wrote_is_replaced(tmp_path: Path) -> None:
+    for made in (OURS, b"".join(gzipped([OURS])), b""):
+        (tmp_path / "out").write_bytes(made)
+        write(tmp_path / "out", [b"new"])
+        assert (tmp_path / "out").read_bytes() == b"new"
+
+
+def test_what_others_wrote_is_not(tmp_path: Path) -> None:
+    for made in (b"mine", b"\x1f\x8bnot gzip after all", b"x" * (1 << 13) + OURS):
+        (tmp_path / "out").write_bytes(made)
+        with pytest.raises(GaplessError, match="is there already, and gapless did not write it"):
+            write(tmp_path / "out", [b"new"])
+        assert (tmp_path / "out").read_bytes() == made
+
+
+def test_input_is_never_replaced(tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(OURS)
+    (tmp_path / "link").symlink_to(tmp_path / "in")
+    (tmp_path / "hard").hardlink_to(tmp_path / "in")
+    for name in ("in", "link", "hard"):
+        with pytest.raises(GaplessError, match="is the input"):
+            write(tmp_path / name, [b"new"], never=[tmp_path / "in"])
+    assert (tmp_path / "in").read_bytes() == OURS
+
+
+def test_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").write_bytes(OURS)
+    (tmp_path / "link").symlink_to("real")
+    write(tmp_path / "link", [b"new"])
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_bytes() == b"new"
+
+
+def test_permissions_are_those_of_a_new_file_or_of_the_old_one(tmp_path: Path) -> None:
+    mask = os.umask(0o027)
+    try:
+        write(tmp_path / "new", [OURS])
+    finally:
+        os.umask(mask)
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o640
+    (tmp_path / "new").chmod(0o604)
+    write(tmp_path / "new", [b"new"])
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o604
+
+
+@pytest.mark.parametrize(("name", "why"), [
+    ("none/out", "No such file or directory"), ("a\0b", "null"), (".", "Is a directory"), ("n" * 300, "too long"),
+])  # fmt: skip
+def test_places_that_take_no_file(tmp_path: Path, name: str, why: str) -> None:
+    with pytest.raises(GaplessError, match=why):
+        write(f"{tmp_path}/{name}", [b"x"])
+
+
+def test_devices_are_written_to_directly() -> None:
+    write("/dev/null", [b"x"])
+    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+    with pytest.raises(GaplessError, match="/dev/full cannot be written: No space left on device"):
+        write("/dev/full", [b"x" * (1 << 20)])
