@@ -1,6 +1,6 @@
-"""The colours of engines in pictures: apart for colour-blind eyes, and dark enough for white words on paper and screen.
+"""The colours of pictures: those of the page (``web/paint.js``) on paper, apart for colour-blind eyes.
 
-Contrast with white is at least 4.5 : 1, with the dark background ``#131416`` at least 3 : 1.
+Words on them are dark: their contrast is at least 4.5 : 1.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from gapless.model.kinds import Engine
 
 ENGINES: Mapping[Engine, str] = {
-    Engine.H2D: "#0072b2", Engine.SM: "#007a5a", Engine.D2H: "#b8500a", Engine.PEER: "#8a5a9e",
+    Engine.H2D: "#4a90cf", Engine.SM: "#35a37f", Engine.D2H: "#c866a4", Engine.PEER: "#d29a1c",
 }  # fmt: skip
-HOST = "#6b7280"  # calls of host threads
-FAULT = "#c2185b"  # where a finding shows
-INK, FAINT, PAPER = "#1f2328", "#59636e", "#ffffff"
+CALL = "#a7afba"  # of a host thread
+FINDING = "#d99e00"  # where it shows
+INK, FAINT, PAPER = "#1b1f24", "#667080", "#ffffff"
+WORDS = "#101418"  # on a colour

@@ -23,7 +23,7 @@ from gapless.timeline.sinks.files import MARK
 from gapless.timeline.timeline import Timeline
 from gapless.views import wording
 from gapless.views.lanes import LABELS, scales, tick_step
-from gapless.views.palette import ENGINES, FAINT, FAULT, HOST, INK, PAPER
+from gapless.views.palette import CALL, ENGINES, FAINT, FINDING, INK, PAPER, WORDS
 
 MOST_STREAMS, MOST_THREADS, MOST_NOTES = 16, 4, 3
 WIDTH = 960
@@ -204,8 +204,8 @@ class _Picture:
         fitting = next((name for name in lane.names[i] if len(name) * _CHARACTER + 6 <= width), "")
         if fitting:
             self._parts.append(
-                f'<text x="{left + width / 2:.6g}" y="{self._y + height / 2 + 4:.4g}" fill="#fff" text-anchor="middle" '
-                f'pointer-events="none">{escape(_clean(fitting))}</text>'
+                f'<text x="{left + width / 2:.6g}" y="{self._y + height / 2 + 4:.4g}" fill="{WORDS}" '
+                f'text-anchor="middle" pointer-events="none">{escape(_clean(fitting))}</text>'
             )
 
     def _crowd(self, lane: _Lane, rows: NDArray[np.int64], height: int) -> None:
@@ -233,7 +233,7 @@ class _Picture:
             f"M{a:.6g} {self._y + 3}h{max(b - a, 1):.4g}v4h{-max(b - a, 1):.4g}z"
             for a, b in zip(left.tolist(), right.tolist(), strict=True)
         )
-        self._parts.append(f'<path d="{shape}" fill="{FAULT}"/>')
+        self._parts.append(f'<path d="{shape}" fill="{FINDING}"/>')
         self._y += 12
 
     def _axis(self, y: int) -> None:
@@ -302,7 +302,7 @@ def _stream_lanes(timeline: Timeline) -> tuple[list[_Lane], int]:
                 label=_clean(stream.name) or f"stream {stream.id}",
                 starts=ops.start[rows], ends=ops.end[rows], rows=rows,
                 names=_Names(timeline, rows, ops.name, _WORDS, ops.kind),
-                colors=[ENGINES.get(Engine(engine[row]), HOST) for row in rows.tolist()],
+                colors=[ENGINES.get(Engine(engine[row]), CALL) for row in rows.tolist()],
             )
         )  # fmt: skip
     return lanes, len(busy) - len(lanes)
@@ -318,7 +318,7 @@ def _thread_lanes(timeline: Timeline, start: int, end: int) -> Iterator[_Lane]:
         named = _clean(thread.name) if thread.name else f"thread {thread.tid}" if thread.tid > 0 else "host"
         yield _Lane(
             label="host" if len(busy) == 1 else named, starts=calls.start[rows], ends=calls.end[rows], rows=rows,
-            names=_Names(timeline, rows, calls.name, {}, calls.kind), colors=[HOST] * len(rows),
+            names=_Names(timeline, rows, calls.name, {}, calls.kind), colors=[CALL] * len(rows),
         )  # fmt: skip
 
 
