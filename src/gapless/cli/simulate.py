@@ -35,6 +35,7 @@ def simulate(
     copy_engines: Literal[1, 2] | None = None,
     tape: bool = False,
     svg: Path | None = None,
+    play: bool = False,
 ) -> int:
     """Play stream programs: when each engine works, why it waits, and whether what the tape expects holds.
 
@@ -82,6 +83,8 @@ def simulate(
         Loop: print it as a tape, to be saved and changed.
     svg
         Draw the run as this picture instead, such as loop.svg.
+    play
+        Let the run happen before your eyes first, in eight seconds. Ctrl-C ends it.
     """
     asked = {
         name: value
@@ -101,8 +104,10 @@ def simulate(
         raise GaplessError("--tape prints the loop, --json what it does. Leave one of the two out.")
     if svg is not None and (json or tape or len(tapes) > 1):
         raise GaplessError("--svg draws one run as a picture. Leave out --json, --tape and further tapes.")
-    if asked or tape:
-        return _simulate_loop(asked, machine, json=json, tape=tape, svg=svg)
+    if play and (json or tape or svg is not None or len(tapes) > 1):
+        raise GaplessError("--play shows one run. Leave out --json, --tape, --svg and further tapes.")
+    if asked or tape or (play and not tapes):
+        return _simulate_loop(asked, machine, json=json, tape=tape, svg=svg, play=play)
     if not tapes:
         raise GaplessError(
             "No tape is named. Write: gapless simulate TAPE...\n"
@@ -110,7 +115,9 @@ def simulate(
         )
     if svg is not None:
         return _draw(tapes, playing(machine, replay), svg)
-    return (play_as_json if json else _simulate_as_text)(tapes, playing(machine, replay))
+    if json:
+        return play_as_json(tapes, playing(machine, replay))
+    return _simulate_as_text(tapes, playing(machine, replay), animated=play)
 
 
 def playing(profile: str | None, replay: str | None) -> Callable[[Path], Simulation]:
@@ -128,7 +135,7 @@ def playing(profile: str | None, replay: str | None) -> Callable[[Path], Simulat
     return play
 
 
-def _simulate_as_text(tapes: Sequence[Path], play: Callable[[Path], Simulation]) -> int:
+def _simulate_as_text(tapes: Sequence[Path], play: Callable[[Path], Simulation], *, animated: bool = False) -> int:
     from gapless.views.schedule import draw, draw_summaries, summarise
 
     console, worst = to_console(), DONE
@@ -136,6 +143,8 @@ def _simulate_as_text(tapes: Sequence[Path], play: Callable[[Path], Simulation])
     for status, played in each(tapes, play):
         worst = max(worst, status)
         if played is not None and not isinstance(played, DeadlockError):
+            if animated:
+                _animate(played)
             # Drawn at once and kept as text: the schedules of a long list would not all fit into memory.
             done.append((summarise(played), drawn(console, draw(played, console, console.options))))
     if len(tapes) > 1 and done:
@@ -155,6 +164,13 @@ def _draw(tapes: Sequence[Path], play: Callable[[Path], Simulation], path: Path)
     return worst
 
 
+def _animate(played: Simulation) -> None:
+    """Show a run as it happens, where there is a terminal that can; elsewhere the drawing that follows is all."""
+    from gapless.views.play import play
+
+    play(played, to_console())
+
+
 def _write_picture(played: Simulation, path: Path, tapes: Sequence[Path] = ()) -> None:
     from gapless.timeline.simulated import from_schedule
     from gapless.timeline.sinks import write as write_file
@@ -168,8 +184,9 @@ def _write_picture(played: Simulation, path: Path, tapes: Sequence[Path] = ()) -
 
 
 def _simulate_loop(
-    asked: dict[str, Any], profile: str | None, *, json: bool, tape: bool, svg: Path | None = None
-) -> int:
+    asked: dict[str, Any], profile: str | None, *, json: bool, tape: bool, svg: Path | None = None,
+    play: bool = False,
+) -> int:  # fmt: skip
     from gapless.model.chunk_loop import ChunkLoop
     from gapless.model.simulation import simulate
     from gapless.model.tape import read
@@ -188,6 +205,8 @@ def _simulate_loop(
         return DONE
     from gapless.views.schedule import draw_loop
 
+    if play:
+        _animate(played)
     console = to_console()
     write(drawn(console, draw_loop(loop, played, console, console.options)))
     return DONE

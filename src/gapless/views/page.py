@@ -36,7 +36,8 @@ class Page:
     def on(cls, console: Console, options: ConsoleOptions | None = None) -> Self:
         """Give the page that a console offers."""
         options = options or console.options
-        return cls(console=console, width=max(20, options.max_width), ascii_only=options.ascii_only)
+        ascii_only = options.ascii_only or console.is_dumb_terminal
+        return cls(console=console, width=max(20, options.max_width), ascii_only=ascii_only)
 
     def text(self, words: str, style: str = "") -> Text:
         """Give words as they may stand in a terminal."""

@@ -121,7 +121,7 @@ class _Page(Page):
 
     def lanes(self, run: Schedule) -> Iterator[Text]:
         """Draw the engines with their use, a time axis, the streams and the host threads."""
-        engines, others = _engine_lanes(run), _stream_lanes(run)
+        engines, others = engine_lanes(run), stream_lanes(run)
         labels = [label for label, *_ in engines] + [lane.label for lane in others[:MOST_LANES]]
         gutter = max(GUTTER, min(_WIDEST_LABEL, max(map(len, labels))) + 1)
         wide = max(len(_OVERLAP), *(len(figure) for *_, figures in engines for figure in figures))
@@ -145,22 +145,9 @@ class _Page(Page):
         for lane in others[:MOST_LANES]:
             label = wording.shorten(wording.visible(lane.label), gutter - 1)
             label = wording.in_ascii(label) if self.ascii_only else label
-            yield self.row(label, "", self._operations(lane, run, room), gutter=gutter)
+            yield self.row(label, "", operations(lane, run, room, ascii_only=self.ascii_only), gutter=gutter)
         if len(others) > MOST_LANES:
             yield self.line(f"{'':{gutter}}and {len(others) - MOST_LANES} more", "dim")
-
-    def _operations(self, lane: _Lane, run: Schedule, room: int) -> Text:
-        drawn = None
-        if len(lane.starts) <= room // 2:
-            drawn = named(lane.starts, lane.ends, lane.names, 0, run.makespan, room, ascii_only=self.ascii_only)
-        if drawn is None:
-            busy = union(lane.starts, lane.ends)
-            return Text(cells(busy, 0, run.makespan, room, ascii_only=self.ascii_only), lane.styles[0])
-        line = Text()
-        for column, words, op in drawn:
-            words = wording.in_ascii(words) if self.ascii_only else words
-            line.append(" " * (column - len(line))).append(words, lane.styles[op])
-        return line
 
     def chain(self, run: Schedule) -> Iterator[Text]:
         """Say what makes the run as long as it is."""
@@ -234,7 +221,7 @@ class _Page(Page):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Lane:
+class Lane:
     """What one stream or host thread does: intervals in ps, and for each its name and look."""
 
     label: str
@@ -244,12 +231,27 @@ class _Lane:
     styles: Sequence[str]
 
 
+def operations(lane: Lane, run: Schedule, room: int, *, ascii_only: bool) -> Text:
+    """Draw what a stream or thread does in *room* columns: with names, or where that is too much, how busy it is."""
+    drawn = None
+    if len(lane.starts) <= room // 2:
+        drawn = named(lane.starts, lane.ends, lane.names, 0, run.makespan, room, ascii_only=ascii_only)
+    if drawn is None:
+        busy = union(lane.starts, lane.ends)
+        return Text(cells(busy, 0, run.makespan, room, ascii_only=ascii_only), lane.styles[0])
+    line = Text()
+    for column, words, op in drawn:
+        words = wording.in_ascii(words) if ascii_only else words
+        line.append(" " * (column - len(line))).append(words, lane.styles[op])
+    return line
+
+
 _Figures = tuple[str, str]
 _T = TypeVar("_T", covariant=True)
 _NO_LINES = np.empty(0, np.int32)
 
 
-def _engine_lanes(run: Schedule) -> list[tuple[str, Engine, NDArray[np.int64], _Figures]]:
+def engine_lanes(run: Schedule) -> list[tuple[str, Engine, NDArray[np.int64], _Figures]]:
     """Give for each engine its label, its busy time as intervals, and its figures."""
     issued_by = np.concatenate([np.arange(len(run.program)), run.node_launch])
     devices = np.array([info.device for info in run.program.streams] or [0])
@@ -268,14 +270,14 @@ def _engine_lanes(run: Schedule) -> list[tuple[str, Engine, NDArray[np.int64], _
     return lanes
 
 
-def _stream_lanes(run: Schedule) -> list[_Lane]:
+def stream_lanes(run: Schedule) -> list[Lane]:
     """Give what streams and host threads do, in the order of the program; those that do nothing are left out."""
     program, rows = run.program, run.program.rows
     ops = np.flatnonzero((run.end > run.start) & (run.start >= 0))
     ops = ops[(ops >= len(program)) | (rows.op[np.minimum(ops, len(program) - 1)] != OpKind.GRAPH)]
     stream = rows.stream[np.concatenate([np.arange(len(program)), run.node_launch])[ops]]
     lanes = [
-        _Lane(
+        Lane(
             label=info.name,
             starts=run.start[mine],
             ends=run.end[mine],
@@ -289,7 +291,7 @@ def _stream_lanes(run: Schedule) -> list[_Lane]:
         mine = np.flatnonzero((rows.thread == number) & (run.returned > run.begin))
         if len(mine):
             lanes.append(
-                _Lane(
+                Lane(
                     label="host" if len(program.threads) == 1 else name,
                     starts=run.begin[mine],
                     ends=run.returned[mine],
