@@ -75,6 +75,10 @@ def _run(arguments: list[str]) -> int:
     for command in COMMANDS:
         app.command(command)
     try:
+        if arguments[:1] == ["check"] and "--" in arguments:  # its positionals are tapes, what follows is a program
+            at = arguments.index("--")
+            command, bound, _ = app.parse_args(arguments[:at], exit_on_error=False, print_error=False)
+            return command(*bound.args, **bound.kwargs, program=tuple(arguments[at + 1 :]))
         status = app(arguments, exit_on_error=False, print_error=False, verbose=False, result_action="return_value")
     except CycloptsError as problem:
         verb = next((f" {c.__name__}" for c in COMMANDS if arguments[:1] == [c.__name__]), "")

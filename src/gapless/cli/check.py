@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
 
 from gapless.cli.output import blaming_itself, drawn, to_console, write
 from gapless.cli.tapes import each, play_as_json, read_machine
+from gapless.cli.torch_program import check_program
 from gapless.cli.words import DONE, Count, Profile, Run
 from gapless.model.errors import DeadlockError, GaplessError
 
@@ -21,10 +24,14 @@ def check(
     machine: Profile | None = None,
     explore: Count = Count(0),  # noqa: B008
     replay: Run | None = None,
+    dry: bool = False,
+    program: Annotated[tuple[str, ...] | None, Parameter(parse=False)] = None,
 ) -> int:
     """Find races: accesses to the same memory that no documented rule puts in order, and the shortest repair.
 
-    Exit status 1 where an expectation of a tape fails; for a tape that expects nothing, where there is a race.
+    Takes tapes, or behind -- a PyTorch program to run and watch: gapless check -- python train.py
+
+    Exit status 1 where an expectation of a tape fails; for what expects nothing, where there is a race.
 
     Parameters
     ----------
@@ -38,7 +45,17 @@ def check(
         Look at so many runs, in which host threads, durations and whatever no rule fixes vary.
     replay
         Check the run that exploring told of, such as h17.
+    dry
+        Run the PyTorch program on a pretended GPU: tensors there have shapes and no values.
+    program
+        What stands behind --.
     """
+    if program is not None:
+        if tapes or explore or replay is not None or machine is not None:
+            raise GaplessError("Beside a program, check takes --dry and --json alone: gapless check -- python train.py")
+        return check_program(program, dry=dry, json=json)
+    if dry:
+        raise GaplessError("--dry is for a PyTorch program. Write: gapless check --dry -- python train.py")
     if not tapes:
         raise GaplessError("No tape is named. Write: gapless check TAPE...")
     if explore < 0:

@@ -1,0 +1,70 @@
+"""``gapless check -- python train.py``: run a PyTorch program in a process of its own, draw what its check found."""
+
+from __future__ import annotations
+
+import json as json_
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from gapless.cli.output import complain, drawn, json_of, to_console, write
+from gapless.cli.words import DONE, FAILED, WRONG
+from gapless.model.errors import GaplessError
+
+_WITH_VALUE = ("-X", "-W", "--check-hash-based-pycs")  # options of the interpreter that take one
+
+
+def check_program(command: Sequence[str], *, dry: bool, json: bool) -> int:
+    """Run a program under the check; give the exit status."""
+    python, rest = _python(command)
+    with tempfile.TemporaryDirectory(prefix="gapless-") as folder:
+        report = Path(folder) / "report.json"
+        run = [*python, "-m", "gapless.torch", str(report), "dry" if dry else "gpu", *rest]
+        paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+        try:
+            status = subprocess.run(run, env=environment, check=False).returncode
+        except OSError as problem:
+            raise GaplessError(f"{python[0]} cannot be started: {problem.strerror}") from None
+        found = json_.loads(report.read_text()) if report.exists() else None
+    if found is None or "error" in found:
+        raise GaplessError(
+            found["error"] if found else f"The program ended (status {status}) before there was a report."
+        )
+    from gapless.torch.findings import Checked
+
+    checked = Checked.from_dict(found["checked"])
+    if json:
+        write(json_of({"program": " ".join(rest)} | checked.to_dict() | {"ended": found["ended"]}))
+    else:
+        from gapless.views.torch_check import draw
+
+        console = to_console()
+        write(drawn(console, draw(checked, " ".join(rest), console, console.options)))
+    if found["ended"]:
+        complain(f"{found['ended']} What it did until then was checked.")
+    return FAILED if not checked.ok else WRONG if found["ended"] else DONE
+
+
+def _python(command: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Give the interpreter with its options, and what it is to run."""
+    if not command:
+        raise GaplessError("Behind -- stands the program to check: gapless check -- python train.py")
+    first, rest = command[0], list(command[1:])
+    if first.endswith(".py"):
+        return [sys.executable], list(command)
+    if not Path(first).name.lower().startswith(("python", "pypy")):
+        raise GaplessError(
+            f"{first} is no Python: a check runs inside the interpreter. Write: gapless check -- python SCRIPT, or "
+            "python -m MODULE"
+        )
+    interpreter = sys.executable if first in ("python", "python3") else first
+    at = 0
+    while at < len(rest) and rest[at].startswith("-") and rest[at] not in ("-m", "-c", "-"):
+        at += 2 if rest[at] in _WITH_VALUE else 1
+    if at >= len(rest) or rest[at] == "-" or (rest[at] in ("-m", "-c") and at + 1 >= len(rest)):
+        raise GaplessError("There is no script to run. Write: gapless check -- python SCRIPT, or python -m MODULE")
+    return [interpreter, *rest[:at]], rest[at:]

@@ -1,0 +1,161 @@
+"""``gapless.torch.check``: watch what is inside a ``with`` block, or a whole program."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from gapless.model.errors import GaplessError
+
+from .dry import DryDevice
+from .findings import Checked
+from .judge import judge
+from .log import MOST, Log
+from .patches import Patches
+from .pretend import where
+from .stacks import leave_out
+from .stand_ins import dry_run, modes_of_thread
+from .watch import Watch
+
+leave_out(str(Path(torch.__file__).parent))
+_running: list[Check] = []
+
+
+class Check:
+    """Checks the PyTorch operations inside it for missing waits between streams::
+
+        with gapless.torch.check() as found:
+            train()
+        print(found.result)
+
+    ``dry``: on a pretended GPU, on a machine without one. ``result`` is there when the block has ended.
+    """
+
+    def __init__(self, *, dry: bool = False) -> None:
+        self.dry = dry
+        self.log = Log()
+        self._result: Checked | None = None
+        self._stack = ExitStack()
+
+    @property
+    def result(self) -> Checked:
+        """What was found. Raises GaplessError inside the block."""
+        if self._result is None:
+            raise GaplessError("The check still runs: its result is there when the with block has ended.")
+        return self._result
+
+    def __enter__(self) -> Check:
+        if _running:
+            raise GaplessError("A check is running already: one with block of gapless.torch.check at a time.")
+        if not self.dry and not torch.cuda.is_available():
+            raise GaplessError(
+                "There is no GPU here, or PyTorch cannot use it. To check without one: gapless check --dry -- python "
+                "SCRIPT, or gapless.torch.check(dry=True)."
+            )
+        _running.append(self)
+        try:
+            if self.dry:
+                device = DryDevice(self.log)
+                watch = Watch(self.log, device)
+                self._stack.enter_context(dry_run(device, watch))
+                self._stack.enter_context(_in_threads(lambda: modes_of_thread(device, watch)))
+            else:
+                from .gpu import GpuDevice, watching
+
+                gpu = GpuDevice(self.log)
+                watch = Watch(self.log, gpu)
+                self._stack.enter_context(watching(gpu, watch))
+                self._stack.enter_context(_in_threads(lambda: _entered(watch.in_thread())))
+            self._stack.enter_context(_host_views(self.log, watch))
+        except BaseException:
+            self._stack.close()
+            _running.remove(self)
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+        _running.remove(self)
+        log = self.log
+        findings = judge(log)
+        if log.full:
+            log.note(f"the program went on after {MOST:,} operations that matter; the rest was not looked at")
+        self._result = Checked(
+            findings,
+            {what: [place for place in places if place] for what, places in log.notes.items()},
+            log.operations,
+            [stream.name for stream in log.streams],
+            self.dry,
+        )
+
+
+def check(*, dry: bool = False) -> Check:
+    """Check what PyTorch does inside a ``with`` block for missing waits between streams; see ``Check``."""
+    return Check(dry=dry)
+
+
+def _entered(mode: Any) -> ExitStack:
+    stack = ExitStack()
+    stack.enter_context(mode)
+    return stack
+
+
+@contextmanager
+def _in_threads(modes: Any) -> Iterator[None]:
+    """Watch threads that are started from now on as well; processes that are forked are not watched."""
+    patches, here = Patches(), os.getpid()
+    real = threading.Thread._bootstrap_inner  # pyright: ignore[reportAttributeAccessIssue]
+
+    def begin(self: threading.Thread) -> None:
+        if os.getpid() != here:
+            real(self)
+            return
+        with modes():
+            real(self)
+
+    patches.put(threading.Thread, "_bootstrap_inner", begin)
+    try:
+        yield
+    finally:
+        patches.undo()
+
+
+_VIEWS = "memory that NumPy or other code was given: what it reads and writes there is not seen"
+
+
+@contextmanager
+def _host_views(log: Log, watch: Watch) -> Iterator[None]:
+    """Note where other code is given the memory of a tensor that streams use."""
+    patches = Patches()
+
+    def noting(name: str) -> None:
+        real = getattr(torch.Tensor, name)
+
+        def call(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            if (place := where()) and (watch.device.holds(self) or watch.device.pinned(self)):
+                log.note(_VIEWS, place)
+            return real(self, *args, **kwargs)
+
+        patches.put(torch.Tensor, name, call)
+
+    for name in ("numpy", "data_ptr", "__dlpack__", "__array__"):
+        noting(name)
+    real_tolist = torch.Tensor.tolist
+
+    def tolist(self: torch.Tensor) -> Any:
+        watch.host_reads(self, "tolist")
+        return real_tolist(self)
+
+    patches.put(torch.Tensor, "tolist", tolist)
+    try:
+        yield
+    finally:
+        patches.undo()
+
+
+__all__ = ["Check", "check"]

@@ -1,0 +1,214 @@
+"""The dry run: a PyTorch program for a GPU, on a machine without one.
+
+Tensors "on the GPU" are tensors of PyTorch's meta device that say they are on ``cuda:0``. They have shapes and no
+values, so nothing is computed there; tensors on the CPU are real. What is read back from the pretended device is made
+up: zeros. The log says where.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from .log import Log
+from .meta import META, SIZED, NotFollowedError, any_meta, as_meta, inside, is_meta, to_meta
+from .pretend import Pretended, where
+from .stacks import Stack
+
+STREAM = "gapless stream"  # under which a node of the autograd graph keeps the stream of its forward operation
+_MADE_UP = "values read back from the device are made up (zeros): what the program decides by them is not followed"
+_SIZES = "sizes that depend on values on the device are made up: as large as they can be"
+
+
+class DryDevice:
+    """The pretended device, as the watch sees it."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.gpu = Pretended(log)
+        self._pinned: dict[int, Any] = {}  # storage -> what tells of its end
+        self._registered: list[tuple[int, int]] = []  # ranges of addresses given to cudaHostRegister
+        self._backward: _Backward | None = None
+        self._made_up: dict[int, Any] = {}
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor lies on the device."""
+        return is_meta(tensor)
+
+    def stream(self, index: int) -> int:
+        """Give the log's number of the current stream; of what backward runs, that of the forward operation."""
+        if self._backward is not None:
+            self._backward.follow(self.gpu)
+        return self.gpu.current.number
+
+    def number_of(self, stream: Any) -> int:
+        """Give the log's number of a stream."""
+        return stream.number
+
+    def pinned(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor lies in pinned host memory."""
+        if is_meta(tensor):
+            return False
+        return tensor.untyped_storage()._cdata in self._pinned or not self.guarded(tensor)
+
+    def guarded(self, tensor: torch.Tensor) -> bool:
+        """Tell whether it is not memory that the program pinned itself."""
+        if not self._registered:
+            return True
+        at = tensor.untyped_storage().data_ptr()
+        return not any(low <= at < high for low, high in self._registered)
+
+    def fallback(self) -> Stack:
+        """There is always a stack: backward runs in the thread that calls it."""
+        return ()
+
+    def pin(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Say that a tensor lies in pinned memory."""
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        self._pinned[key] = weakref.ref(storage, lambda _: self._pinned.pop(key, None))
+        return tensor
+
+    def register(self, address: int, size: int) -> None:
+        """``cudaHostRegister``."""
+        self._registered.append((int(address), int(address) + int(size)))
+
+    def unregister(self, address: int) -> None:
+        """``cudaHostUnregister``."""
+        self._registered = [some for some in self._registered if some[0] != int(address)]
+
+    def is_made_up(self, tensor: Any) -> bool:
+        """Tell whether a tensor's values are made up."""
+        return isinstance(tensor, torch.Tensor) and (
+            is_meta(tensor) or tensor.untyped_storage()._cdata in self._made_up
+        )
+
+    def make_up(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Say that a tensor's values are made up."""
+        self.log.note(_MADE_UP, where())
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        self._made_up[key] = weakref.ref(storage, lambda _: self._made_up.pop(key, None))
+        return tensor
+
+    # ------------------------------------------------------------------------------------------------ one operation
+
+    def run(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Do an operation: on the CPU for real, on the device as far as shapes go."""
+        if "device" in kwargs and kwargs["device"] is not None:
+            kwargs = kwargs | {"device": as_meta(kwargs["device"])}
+        inside.depth += 1
+        try:
+            return self._run(func, args, kwargs)
+        finally:
+            inside.depth -= 1
+
+    def _run(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        name = func._schema.name
+        if name == "aten::_to_copy":
+            return self._to_copy(func, args, kwargs)
+        if name == "aten::copy_":
+            return self._copy(func, args, kwargs)
+        if not any_meta(args) and not any_meta(kwargs.values()):
+            return func(*args, **kwargs)
+        if name == "aten::record_stream":
+            return None
+        if name == "aten::_local_scalar_dense":
+            self.log.note(_MADE_UP, where())
+            return torch.zeros((), dtype=args[0].dtype, device="cpu").item()
+        if name == "aten::equal":
+            self.log.note(_MADE_UP, where())
+            return True
+        if (guess := SIZED.get(name)) is not None:
+            self.log.note(_SIZES, where())
+            return guess(*args, **kwargs)
+        if name == "aten::index" or name.startswith("aten::index_put"):
+            args = (args[0], [self._chosen(index) for index in args[1]], *args[2:])
+        kwargs.pop("generator", None)
+        try:
+            return func(*to_meta(args), **{key: to_meta(value) for key, value in kwargs.items()})
+        except NotImplementedError as problem:
+            return self._without_meta(func, args, problem)
+
+    def _chosen(self, index: Any) -> Any:
+        """Give numbers in the place of a mask on the device."""
+        if not isinstance(index, torch.Tensor) or index.dtype not in (torch.bool, torch.uint8) or not is_meta(index):
+            return index
+        if index.dim() != 1:
+            raise NotFollowedError(
+                f"A dry run cannot follow the choice by a mask of {index.dim()} dimensions at {where()}: how many it "
+                "chooses is known on a GPU only."
+            )
+        self.log.note(_SIZES, where())
+        return torch.empty(index.numel(), dtype=torch.int64, device=META)
+
+    def _without_meta(self, func: Any, args: Sequence[Any], problem: Exception) -> Any:
+        """Do an operation that has no rule for shapes, where it only writes what it was given."""
+        returns = func._schema.returns
+        if all(r.alias_info is not None and r.alias_info.is_write for r in returns):
+            return None if not returns else args[0]
+        raise NotFollowedError(
+            f"A dry run cannot follow {func} at {where()}: {str(problem).splitlines()[0][:200]}"
+        ) from problem
+
+    def _to_copy(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> torch.Tensor:
+        source, device = args[0], kwargs.get("device")
+        to_device = is_meta(source) if device is None else torch.device(device).type == "meta"
+        if not is_meta(source) or to_device:
+            return func(*args, **kwargs)
+        dtype = kwargs.get("dtype") or source.dtype
+        made = self.make_up(torch.empty_like(source, dtype=dtype, device="cpu").zero_())
+        return self.pin(made) if kwargs.get("non_blocking") else made
+
+    def _copy(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> torch.Tensor:
+        target, source = args[0], args[1]
+        if is_meta(target):
+            return func(target, to_meta(source)) if is_meta(source) or target.shape != source.shape else target
+        return self.make_up(target) if is_meta(source) else func(*args, **kwargs)
+
+    @contextmanager
+    def backward(self) -> Iterator[None]:
+        """Run what is inside as backward does: each node on the stream of its forward operation."""
+        if self._backward is not None:
+            yield
+            return
+        gpu, self._backward = self.gpu, _Backward(self.gpu)
+        try:
+            yield
+        finally:
+            backward, self._backward = self._backward, None
+            gpu.current = backward.caller
+            for stream in backward.used:
+                self.log.join(stream.number, gpu.current.number)
+
+
+class _Backward:
+    """The streams of one backward: PyTorch lets each node wait for those that feed it, and the caller for all."""
+
+    def __init__(self, gpu: Pretended) -> None:
+        self.caller = gpu.current
+        self.used = [gpu.current]
+        self._node: Any = None
+
+    def follow(self, gpu: Pretended) -> None:
+        """Make the stream of the node that is being run the current one."""
+        node = torch._C._current_autograd_node()
+        if node is None or node is self._node:
+            return
+        self._node = node
+        stream = metadata_of(node).get(STREAM) or gpu.default
+        if stream != gpu.current or stream not in self.used:
+            for other in self.used:
+                gpu.log.join(other.number, stream.number)
+            if stream not in self.used:
+                self.used.append(stream)
+        gpu.current = stream
+
+
+def metadata_of(node: Any) -> dict[str, Any]:
+    """Give what a node of the autograd graph keeps for others."""
+    return node.metadata

@@ -1,0 +1,191 @@
+"""The log as a Program of the model, whose race check judges it: one judge for tapes and programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from gapless.model.kinds import CallKind, MemoryKind, OpKind, StreamKind
+from gapless.model.program import Program
+from gapless.model.races import Race, RaceClass, find_races
+
+from .findings import Cause, Finding, Side
+from .log import HOST, Log, Memory, Op, Order, Stream
+from .parts import Ranges, cells
+from .stacks import places
+
+_COPIES = (OpKind.H2D, OpKind.D2H, OpKind.D2D)
+
+
+def judge(log: Log) -> list[Finding]:
+    """Find what no documented rule puts in order, worst first, alike ones as one."""
+    told = _Told(log)
+    races = find_races(told.program)
+    findings: dict[tuple[object, ...], Finding] = {}
+    for race in races:
+        finding = told.finding(race)
+        findings.setdefault(finding.key, finding)
+    if races.more:
+        log.note("more than 10,000 pairs of accesses race; the rest is not listed")
+    return sorted(findings.values(), key=lambda finding: not finding.error)
+
+
+@dataclass(slots=True)
+class _Row:
+    """One row of the Program: an op, or what the host does to one memory."""
+
+    op: Op
+    accesses: list[tuple[int, bool, Ranges]] = field(default_factory=list)  # buffer, write, ranges
+
+
+class _Told:
+    """The Program, and what its rows and buffers stand for."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.memories = log.memories()
+        self.program = program = Program()
+        self._rows: dict[tuple[int, int, bool], _Row] = {}
+        for memory in self.memories:
+            self._buffer(memory)
+        self.streams: list[int] = []
+        for n, stream in enumerate(log.streams):
+            if stream.kind == StreamKind.LEGACY:
+                self.streams.append(program.legacy(stream.device).row)
+            else:
+                self.streams.append(program.stream(f"s{n}", stream.kind, device=stream.device).row)
+        for n in range(log.events):
+            program.event(f"e{n}")
+        self.of_row: dict[int, _Row] = {}
+        self._write(log.orders)
+
+    # --------------------------------------------------------------------------------------------- into the Program
+
+    def _buffer(self, memory: Memory) -> None:
+        buffer = len(self.program.buffers)
+        accesses = list(memory.accesses)
+        ranges, size, coarse = cells([None, *(access.view for access in accesses)], memory.size)
+        if coarse:
+            self.log.note("views with more than 262,144 separate pieces: what lies between the pieces counts as used, "
+                          "so an overlap may be none", memory.said)  # fmt: skip
+        self.program.buffer(f"m{buffer}", size, memory.kind)
+        for access in accesses:
+            self._access(access.op, buffer, access.write, ranges[access.view])
+        for op in (memory.last_tenant, memory.next_tenant):
+            if op is not None:
+                self._access(op, buffer, True, ranges[None])
+
+    def _access(self, op: Op, buffer: int, write: bool, ranges: Ranges) -> None:
+        key = (op.number, buffer, write) if op.stream == HOST else (op.number, -1, False)
+        row = self._rows.get(key)
+        if row is None:
+            row = self._rows[key] = _Row(op)
+        row.accesses.append((buffer, write, ranges))
+
+    def _write(self, orders: Iterable[tuple[int, Order, int, int]]) -> None:
+        things: list[tuple[int, _Row | tuple[int, Order, int, int]]] = [
+            (row.op.number, row) for row in self._rows.values()
+        ]
+        things += [(order[0], order) for order in orders]
+        things.sort(key=lambda thing: thing[0])
+        columns: dict[str, list[int]] = {
+            name: [] for name in ("call", "op", "stream", "object", "bytes", "src", "dst", "device")
+        }
+        touched: dict[str, list[int]] = {name: [] for name in ("row", "buffer", "write", "low", "high")}
+        for _, thing in things:
+            at = len(columns["call"])
+            if isinstance(thing, _Row):
+                self.of_row[at] = thing
+                values = self._operation(thing)
+                for buffer, write, ranges in thing.accesses:
+                    for low, high in ranges:
+                        for name, value in zip(touched, (at, buffer, write, low, high), strict=True):
+                            touched[name].append(int(value))
+            else:
+                values = self._order(thing)
+            for name, value in zip(columns, values, strict=True):
+                columns[name].append(value)
+        self.program.extend(**columns)
+        if touched["row"]:
+            self.program.access(**touched)
+
+    def _operation(self, row: _Row) -> tuple[int, ...]:
+        op = row.op
+        if op.stream == HOST:
+            buffer, write, _ = row.accesses[0]
+            return CallKind.HOST_WRITE if write else CallKind.HOST_READ, -1, -1, buffer, -1, 0, 0, 0
+        stream, device = self.streams[op.stream], self.log.streams[op.stream].device
+        if op.kind not in _COPIES:
+            return CallKind.LAUNCH, OpKind.KERNEL, stream, -1, -1, 0, 0, device
+        src = op.host if op.kind == OpKind.H2D else MemoryKind.DEVICE
+        dst = op.host if op.kind == OpKind.D2H else MemoryKind.DEVICE
+        return CallKind.COPY_ASYNC, op.kind, stream, -1, 1, src, dst, device
+
+    def _order(self, order: tuple[int, Order, int, int]) -> tuple[int, ...]:
+        _, what, stream, event = order
+        row = self.streams[stream] if stream >= 0 else -1
+        device = self.log.streams[stream].device if stream >= 0 else 0
+        call, op, on = {
+            Order.RECORD: (CallKind.RECORD, OpKind.RECORD, row),
+            Order.WAIT: (CallKind.WAIT_EVENT, OpKind.WAIT, row),
+            Order.SYNC_EVENT: (CallKind.SYNC_EVENT, -1, -1),
+            Order.SYNC_STREAM: (CallKind.SYNC_STREAM, -1, row),
+            Order.SYNC_DEVICE: (CallKind.SYNC_DEVICE, -1, -1),
+            Order.FENCE: (CallKind.LAUNCH, OpKind.KERNEL, row),
+        }[what]
+        return call, op, on, event, -1, 0, 0, device
+
+    # ------------------------------------------------------------------------------------------- back from its races
+
+    def finding(self, race: Race) -> Finding:
+        """Say what a race of the Program is in the program that ran."""
+        memory = self.memories[int(race.buffer[1:])]
+        first, second = self.of_row[race.first.row].op, self.of_row[race.second.row].op
+        sides = [
+            Side(
+                op.name,
+                "host" if op.stream == HOST else self.log.streams[op.stream].name,
+                access.does,
+                places(op.stack),
+            )
+            for op, access in ((first, race.first), (second, race.second))
+        ]
+        cause = _cause(memory, first, second)
+        born = places(memory.born)
+        on = [None if op.stream == HOST else self.log.streams[op.stream] for op in (first, second)]
+        return Finding(
+            cause=cause,
+            error=race.kind <= RaceClass.UNALLOCATED,
+            first=sides[0],
+            second=sides[1],
+            buffer=memory.said,
+            allocated=born,
+            owner=self.log.streams[memory.stream].name if memory.stream >= 0 else "",
+            released=places(memory.released) if cause in (Cause.REUSED_BLOCK, Cause.SOURCE_FREED) else (),
+            add=_line(cause, on, memory, self.log, born[0].assigned if born else ""),
+            before=cause is not Cause.REUSED_BLOCK,
+        )
+
+
+def _cause(memory: Memory, first: Op, second: Op) -> Cause:
+    if memory.next_tenant in (first, second) and memory.next_tenant is not None:
+        return Cause.REUSED_BLOCK
+    if memory.last_tenant is first:
+        return Cause.UNREADY_BLOCK
+    if first.stream != HOST and second.stream != HOST:
+        return Cause.MISSING_WAIT
+    if first.kind == OpKind.D2H:
+        return Cause.READ_TOO_EARLY
+    return Cause.SOURCE_FREED if second.name == "release" else Cause.SOURCE_OVERWRITTEN
+
+
+def _line(cause: Cause, on: list[Stream | None], memory: Memory, log: Log, name: str) -> str:
+    """Give the line of Python that puts the two in order."""
+    first, second = on
+    if cause is Cause.REUSED_BLOCK:
+        return f"{name or 'tensor'}.record_stream({first.name if first else ''})"
+    if second is None:
+        return f"{first.name if first else 'stream'}.synchronize()"
+    if cause is Cause.UNREADY_BLOCK:
+        return f"{second.name}.wait_stream({log.streams[memory.stream].name})"
+    return f"{second.name}.wait_stream({first.name if first else ''})"

@@ -1,0 +1,272 @@
+"""The stream part of ``torch.cuda``, pretended: streams, events and graphs that go into the log and nowhere else.
+
+As in PyTorch there are 32 streams a priority, non-blocking, handed out in turn: the 33rd is the first again. A stream
+given by its handle (``ExternalStream``) is taken as a blocking one, as ``cudaStreamCreate`` makes them.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from gapless.model.kinds import StreamKind
+
+from .log import Log
+from .stacks import here, place
+from .watch import Capture
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .watch import Watch
+
+POOL = 32  # streams a priority
+LEGACY, PER_THREAD = 1, 2  # handles of the default streams
+DEVICE = torch.device("cuda", 0)
+
+
+class Pretended:
+    """The pretended GPU: its streams, which of them are current, what is being captured."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.watch: Watch | None = None
+        self._numbers: dict[int, int] = {}  # handle -> the log's number
+        self._created: dict[int, int] = {}  # priority -> how many streams were asked for
+        self._local = threading.local()
+        self.default = Stream(handle=LEGACY, of=self)
+        self._numbers[LEGACY] = log.stream("torch.cuda.default_stream()", StreamKind.LEGACY)
+
+    @property
+    def current(self) -> Stream:
+        """The current stream of this thread."""
+        return getattr(self._local, "stream", self.default)
+
+    @current.setter
+    def current(self, stream: Stream) -> None:
+        self._local.stream = stream
+
+    @property
+    def capturing(self) -> bool:
+        """Whether a graph is being captured."""
+        return bool(self.watch and self.watch.capture)
+
+    def new_stream(self, priority: int) -> int:
+        """Hand out a stream of the pool; give its handle."""
+        turn = self._created.get(priority, 0)
+        self._created[priority] = turn + 1
+        handle = 0x10000 * (1 - priority) + turn % POOL
+        if handle not in self._numbers:
+            self._numbers[handle] = self.log.stream(_name(f"stream {turn % POOL}"), StreamKind.NON_BLOCKING)
+        return handle
+
+    def number(self, handle: int) -> int:
+        """Give the log's number of a stream."""
+        handle = handle or LEGACY
+        if handle not in self._numbers:
+            kind = StreamKind.PER_THREAD if handle == PER_THREAD else StreamKind.BLOCKING
+            self._numbers[handle] = self.log.stream(_name(f"stream {handle:#x}"), kind)
+        return self._numbers[handle]
+
+
+class Stream:
+    """Stands in for ``torch.cuda.Stream``."""
+
+    gpu: Pretended  # set while a dry run goes on
+
+    def __init__(self, device: Any = None, priority: int = 0, *, handle: int | None = None, of: Pretended | None = None,
+                 **rest: Any) -> None:  # fmt: skip
+        self.gpu = of or type(self).gpu
+        handle = rest.get("stream_id", rest.get("stream_ptr", handle))
+        self.priority = max(-3, min(0, priority))
+        self.cuda_stream: int = self.gpu.new_stream(self.priority) if handle is None else handle
+        self.device = DEVICE
+        self.device_index, self.device_type, self.stream_id = 0, 1, self.cuda_stream
+        self._entered: list[Stream] = []
+
+    @property
+    def number(self) -> int:
+        """The log's number of it."""
+        return self.gpu.number(self.cuda_stream)
+
+    def wait_event(self, event: Event) -> None:
+        """``cudaStreamWaitEvent``."""
+        event.wait(self)
+
+    def wait_stream(self, stream: Stream) -> None:
+        """Wait for all that was issued to another stream."""
+        self.wait_event(stream.record_event())
+
+    def record_event(self, event: Event | None = None) -> Event:
+        """``cudaEventRecord``."""
+        event = Event() if event is None else event
+        event.record(self)
+        return event
+
+    def query(self) -> bool:
+        """Say that all is done: then it is, for the host (HB7)."""
+        self.synchronize()
+        return True
+
+    def is_capturing(self) -> bool:
+        """Tell whether a graph is being captured."""
+        return self.gpu.capturing
+
+    def synchronize(self) -> None:
+        """``cudaStreamSynchronize``."""
+        if not self.gpu.capturing:
+            self.gpu.log.sync_stream(self.number)
+
+    def __enter__(self) -> Stream:
+        self._entered.append(self.gpu.current)
+        self.gpu.current = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.gpu.current = self._entered.pop()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stream) and (other.cuda_stream or LEGACY) == (self.cuda_stream or LEGACY)
+
+    def __hash__(self) -> int:
+        return hash(self.cuda_stream or LEGACY)
+
+    def __repr__(self) -> str:
+        return f"<torch.cuda.Stream device=cuda:0 cuda_stream={self.cuda_stream:#x}>"
+
+
+class ExternalStream(Stream):
+    """Stands in for ``torch.cuda.ExternalStream``."""
+
+    def __init__(self, stream_ptr: int, device: Any = None, **_: Any) -> None:
+        super().__init__(device, handle=stream_ptr)
+
+
+class Event:
+    """Stands in for ``torch.cuda.Event``."""
+
+    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False,
+                 external: bool = False, **_: Any) -> None:  # fmt: skip
+        self.gpu = Stream.gpu
+        self.device = DEVICE
+        self.enable_timing = enable_timing
+        self.number = self.gpu.log.event()
+        self._captured = False
+
+    def record(self, stream: Stream | None = None) -> None:
+        """``cudaEventRecord``."""
+        self._captured = self.gpu.capturing
+        if not self._captured:
+            self.gpu.log.record(self.number, (stream or self.gpu.current).number)
+
+    def wait(self, stream: Stream | None = None) -> None:
+        """``cudaStreamWaitEvent``."""
+        if not self._captured and not self.gpu.capturing:
+            self.gpu.log.wait(self.number, (stream or self.gpu.current).number)
+
+    def query(self) -> bool:
+        """Say that all is done: then it is, for the host (HB7)."""
+        self.synchronize()
+        return True
+
+    def synchronize(self) -> None:
+        """``cudaEventSynchronize``."""
+        if not self._captured and not self.gpu.capturing:
+            self.gpu.log.sync_event(self.number)
+
+    def elapsed_time(self, end_event: Event) -> float:
+        """Give a made-up time."""
+        self.gpu.log.note("times between events are made up: 1 ms", where())
+        return 1.0
+
+
+class DeviceEvent(Event):
+    """Stands in for ``torch.Event``, which names its device first."""
+
+    def __init__(self, device: Any = None, *, enable_timing: bool = False, **_: Any) -> None:
+        super().__init__(enable_timing)
+
+
+class Graph:
+    """Stands in for ``torch.cuda.CUDAGraph``."""
+
+    def __init__(self, keep_graph: bool = False) -> None:
+        self.gpu = Stream.gpu
+        self._capture: Capture | None = None
+
+    def capture_begin(self, pool: Any = None, capture_error_mode: str = "global") -> None:
+        """Begin to capture what follows."""
+        if self.gpu.watch is not None:
+            self.gpu.watch.capture.append(Capture())
+
+    def capture_end(self) -> None:
+        """End the capture: what outlives it is what a replay touches."""
+        watch = self.gpu.watch
+        if watch is not None and watch.capture:
+            self._capture = watch.capture.pop()
+            self._capture.keep_alive(self.gpu.log)
+            self.gpu.log.note("the order of operations inside a CUDA graph: a replay counts as one operation", where())
+
+    def replay(self) -> None:
+        """``cudaGraphLaunch``."""
+        if self._capture is not None and self.gpu.watch is not None:
+            self.gpu.watch.replay(self._capture, self.gpu.current.number, here())
+
+    def instantiate(self) -> None:
+        """Do nothing: it orders nothing."""
+
+    def reset(self) -> None:
+        """Forget the graph."""
+        self._capture = None
+
+    def pool(self) -> tuple[int, int]:
+        """Give a handle of the graph's memory."""
+        return (0, id(self))
+
+    def enable_debug_mode(self) -> None:
+        """Do nothing."""
+
+    def debug_dump(self, debug_path: str) -> None:
+        """Do nothing."""
+
+
+@contextmanager
+def graph(cuda_graph: Graph, pool: Any = None, stream: Stream | None = None,
+          capture_error_mode: str = "global", **_: Any) -> Iterator[None]:  # fmt: skip
+    """Stand in for ``torch.cuda.graph``: capture on a side stream, after a synchronise."""
+    gpu = cuda_graph.gpu
+    gpu.log.sync_device()
+    before, gpu.current = gpu.current, stream or Stream()
+    cuda_graph.capture_begin()
+    try:
+        yield
+    finally:
+        cuda_graph.capture_end()
+        gpu.current = before
+
+
+@contextmanager
+def stream_context(stream: Stream | None) -> Iterator[None]:
+    """Stand in for ``torch.cuda.stream``."""
+    if stream is None:
+        yield
+        return
+    before, stream.gpu.current = stream.gpu.current, stream
+    try:
+        yield
+    finally:
+        stream.gpu.current = before
+
+
+def where() -> str:
+    """Give the line of the user's program that is being run."""
+    found = place(here())
+    return str(found) if found else ""
+
+
+def _name(otherwise: str) -> str:
+    """Name a stream as the line that makes it does."""
+    made = place(here())
+    return (made.assigned if made else "") or otherwise

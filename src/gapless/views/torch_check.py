@@ -1,0 +1,85 @@
+"""What a check of a PyTorch program found, in a terminal: both accesses with their lines, and the line to add."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rich.console import Console, ConsoleOptions
+from rich.text import Text
+
+from gapless.views.page import FAULT, GAIN, GUTTER, Page
+
+if TYPE_CHECKING:
+    from gapless.torch.findings import Checked, Finding, Side
+    from gapless.torch.stacks import Place
+
+MOST = 20  # findings that are told
+_FRAMES = 3  # lines of a stack that are told
+_LABEL = 10
+_PLACES = 3  # places of a note that are told
+
+
+def draw(checked: Checked, name: str, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+    """Draw what the check of one program found, line by line."""
+    page = _Page.on(console, options)
+    yield page.title(name, _facts(checked))
+    for number, finding in enumerate(checked.findings[:MOST], 1):
+        yield Text()
+        yield from page.finding(number, finding)
+    if len(checked.findings) > MOST:
+        yield Text()
+        yield page.line(f"and {len(checked.findings) - MOST:,} more kinds of them", "dim")
+    if not checked.findings:
+        yield Text()
+        words = "Nothing races in what was looked at." if checked.operations else "No operation on a GPU was seen."
+        yield page.line(words, GAIN if checked.operations else "bold")
+    if checked.notes:
+        yield Text()
+        yield page.line("Not checked", "bold")
+        for what, places in checked.notes.items():
+            at = f" ({', '.join(places[:_PLACES])}{', ...' if len(places) > _PLACES else ''})" if places else ""
+            yield from page.prose(page.foreign(what + at, "dim"))
+
+
+def _facts(checked: Checked) -> str:
+    errors = sum(finding.error for finding in checked.findings)
+    warnings = len(checked.findings) - errors
+    counted = [f"{n:,} {word}{'s' if n > 1 else ''}" for n, word in ((errors, "race"), (warnings, "warning")) if n]
+    streams = len(checked.streams)
+    seen = f"{checked.operations:,} operations, {streams} stream{'s' if streams != 1 else ''}"
+    return f"{', '.join(counted) or 'no race'} in {seen}{', dry' if checked.dry else ''}"
+
+
+class _Page(Page):
+    """Where findings are drawn."""
+
+    def finding(self, number: int, finding: Finding) -> Iterator[Text]:
+        """Say what is used by whom, where, and what to add."""
+        word = "" if finding.error else " (warning: today's drivers hide it)"
+        title = self.foreign(f"{finding.cause.slug}: {finding.buffer} is {finding.cause.words}{word}", "bold")
+        yield from self.prose(title, label=str(number), style=FAULT if finding.error else "bold")
+        yield from self.side("first", finding.first)
+        yield from self.side("then", finding.second)
+        if finding.allocated:
+            yield from self.labelled("memory", f"allocated at {_at(finding.allocated[0])}")
+        if finding.released:
+            yield from self.labelled("", f"released at {_at(finding.released[0])}")
+        where = f"  {'before' if finding.before else 'after'} {finding.where}" if finding.where else ""
+        yield from self.labelled("add", finding.add + where)
+
+    def side(self, label: str, side: Side) -> Iterator[Text]:
+        """Say what an access is, and its stack."""
+        by = f"the host ({side.name})" if side.stream == "host" else f"{side.name} on {side.stream}"
+        yield from self.labelled(label, f"{by} {side.does} it")
+        for place in side.stack[:_FRAMES]:
+            yield from self.labelled("", _at(place))
+
+    def labelled(self, label: str, words: str) -> Iterator[Text]:
+        """Give running text with a label inside a finding."""
+        yield from self.prose(self.foreign(words), label=f"{'':{GUTTER}}{label}", style="dim", indent=GUTTER + _LABEL)
+
+
+def _at(place: Place) -> str:
+    text = f"  {place.text}" if place.text else ""
+    return f"{place}{text}"
