@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
 from gapless.model.errors import GaplessError
 
 from .dry import DryDevice

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
 from gapless.model.kinds import StreamKind
 
 from .log import Log

@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 import torch
+
 from gapless.model.errors import GaplessError
 
 from .pretend import where

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
+
 from gapless.model.kinds import StreamKind
 
 from .log import Log

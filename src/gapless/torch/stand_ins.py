@@ -7,10 +7,9 @@ from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 from typing import Any
 
+import torch
 from torch.overrides import TorchFunctionMode  # pyright: ignore[reportMissingImports]
 from torch.utils._pytree import tree_map_only  # pyright: ignore[reportMissingImports]
-
-import torch
 
 from . import pretend
 from .dry import STREAM, DryDevice, metadata_of

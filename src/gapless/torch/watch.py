@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from threading import RLock
 from typing import Any, Protocol
 
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode  # pyright: ignore[reportMissingImports]
 
-import torch
 from gapless.model.kinds import MemoryKind, OpKind
 
 from .log import HOST, Access, Log, Memory, Op
