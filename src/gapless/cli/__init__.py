@@ -18,6 +18,7 @@ from gapless.cli.compare import compare
 from gapless.cli.convert import convert
 from gapless.cli.explain import explain
 from gapless.cli.output import abandon_output, complain
+from gapless.cli.record import record
 from gapless.cli.simulate import simulate
 from gapless.cli.words import DONE, INTERRUPTED, PIPE_CLOSED, WRONG
 from gapless.model.errors import GaplessError
@@ -25,7 +26,7 @@ from gapless.model.errors import GaplessError
 __all__ = ["COMMANDS", "main"]
 
 
-COMMANDS: tuple[Callable[..., int], ...] = (explain, compare, simulate, check, convert, bench)
+COMMANDS: tuple[Callable[..., int], ...] = (explain, compare, simulate, check, record, convert, bench)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,0 +1,106 @@
+"""What the command itself does with a recording: make the file, add blocks, look over what came into it."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from gapless.model.errors import GaplessError
+from gapless.timeline.sources.recording_format import (
+    BLOCK_HEADER,
+    DROPPED_ROW,
+    FILE_HEADER,
+    MAGIC,
+    MARK,
+    RECORDS_HEAD,
+    VERSION,
+    Block,
+)
+
+
+def make(path: Path, *, force: bool) -> None:
+    """Make an empty recording. Raises GaplessError where the file is there already (and not *force*), or cannot be made."""
+    header = np.array([(MAGIC, VERSION, FILE_HEADER.itemsize, time.time_ns(), 0)], FILE_HEADER)
+    try:
+        with path.open("wb" if force else "xb") as file:
+            file.write(header.tobytes())
+    except FileExistsError:
+        raise GaplessError(f"{path} is there already: choose another name with -o, or give --force.") from None
+    except OSError as problem:
+        raise GaplessError(f"{path} cannot be written: {problem.strerror}") from None
+
+
+def append(path: Path, kind: Block, payload: bytes, *, process: int = 0) -> None:
+    """Add one block to a recording."""
+    header = np.array([(MARK, kind, 0, process, os.getpid(), len(payload), time.time_ns())], BLOCK_HEADER)
+    with path.open("ab", buffering=0) as file:
+        file.write(header.tobytes() + payload)
+
+
+def append_json(path: Path, kind: Block, members: Mapping[str, object], *, process: int = 0) -> None:
+    """Add one block that holds a JSON object."""
+    append(path, kind, json.dumps(members).encode(), process=process)
+
+
+def walk(path: Path) -> Iterator[tuple[int, int, int, int]]:
+    """Give (type, process, where the payload starts, its length) of the blocks of an undamaged recording.
+
+    Ends at the first block that is not whole: what is behind it is for the reader to find.
+    """
+    size = path.stat().st_size
+    at = FILE_HEADER.itemsize
+    with path.open("rb") as file:
+        while at + BLOCK_HEADER.itemsize <= size:
+            file.seek(at)
+            header = np.frombuffer(file.read(BLOCK_HEADER.itemsize), BLOCK_HEADER)[0]
+            begin, length = at + BLOCK_HEADER.itemsize, int(header["length"])
+            if header["mark"] != MARK or begin + length > size:
+                return
+            yield int(header["type"]), int(header["process"]), begin, length
+            at = begin + length
+
+
+@dataclass(slots=True)
+class Content:
+    """What is in a recording, counted."""
+
+    records: int = 0
+    dropped: int = 0
+    started: list[int] = field(default_factory=list[int])  # processes
+    ended: dict[int, str] = field(default_factory=dict[int, str])  # process: why its recording ended
+    notes: list[str] = field(default_factory=list[str])
+
+
+def content(path: Path) -> Content:
+    """Count what is in a recording."""
+    found = Content()
+    with path.open("rb") as file:
+        for kind, process, begin, length in walk(path):
+            file.seek(begin)
+            if kind == Block.RECORDS and length >= RECORDS_HEAD.itemsize:
+                found.records += int(np.frombuffer(file.read(RECORDS_HEAD.itemsize), RECORDS_HEAD)[0]["count"])
+            elif kind == Block.PROCESS:
+                found.started.append(process)
+            elif kind == Block.DROPPED and length == DROPPED_ROW.itemsize:
+                found.dropped += int(np.frombuffer(file.read(length), DROPPED_ROW)[0]["count"])
+            elif kind in (Block.NOTE, Block.END):
+                members = _object(file.read(length))
+                if kind == Block.NOTE:
+                    found.notes.append(str(members.get("text", "")))
+                elif process:
+                    found.ended[process] = str(members.get("reason", ""))
+    return found
+
+
+def _object(payload: bytes) -> dict[str, object]:
+    try:
+        members = json.loads(payload.decode("utf-8", "replace"))
+    except ValueError:
+        return {}
+    return members if isinstance(members, dict) else {}

@@ -1,0 +1,153 @@
+"""Run a program with the recorder in it, and say what came of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gapless.model.errors import GaplessError
+from gapless.recorder import blocks, symbols
+from gapless.recorder.library import find_cupti, find_library
+from gapless.timeline.sources.recording_format import Block
+
+_PROFILERS = ("nsys", "ncu", "nvprof", "compute-sanitizer", "cuda-gdb")
+_SMALLEST = 1 << 20  # bytes: less than that holds no recording
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What to record of a program. Times in seconds from its first use of CUDA; 0: from the start, to the end."""
+
+    after: float = 0.0
+    seconds: float = 0.0
+    range: str = ""  # record only the first NVTX range of this name
+    max_size: int = 0  # bytes of the file; 0: no limit
+    lines: bool = True  # source lines of calls
+
+
+def file_name(command: Sequence[str], folder: Path) -> Path:
+    """Give a name for the recording of *command* that is not taken: the program's, with a number if need be."""
+    script = next((word for word in command[1:] if word.endswith((".py", ".pyc"))), command[0])
+    stem = Path(script).stem or "program"
+    path, number = folder / f"{stem}.gapless", 1
+    while path.exists():
+        number += 1
+        path = folder / f"{stem}-{number}.gapless"
+    return path
+
+
+def record_command(command: Sequence[str], path: Path, settings: Settings, *, force: bool = False) -> int:
+    """Run *command*, record it into *path*, and give the status that a shell would: 128 + n where signal n ended it.
+
+    The program gets the terminal's signals as it would alone; the recording is what was written until it ended. Raises
+    GaplessError before anything runs: no such program, no CUPTI, another profiler in its place, a file that is there.
+    """
+    program = check(command, settings)
+    environment = traced_environment(path, settings, os.environ)
+    blocks.make(path, force=force)
+    try:
+        process = subprocess.Popen(list(command), executable=program, env=environment)
+    except OSError as problem:
+        path.unlink(missing_ok=True)
+        raise GaplessError(f"{command[0]} cannot be run: {problem.strerror}") from None
+    status = _wait(process)
+    symbols.resolve(path)
+    ended = {"status": status, "signal": None} if status >= 0 else {"status": None, "signal": -status}
+    blocks.append_json(path, Block.END, ended)
+    return status if status >= 0 else 128 - status
+
+
+def check(command: Sequence[str], settings: Settings) -> str:
+    """Give the program's path. Raises GaplessError for what can be known to fail before it runs."""
+    if not command:
+        raise GaplessError("There is no program to record: gapless record -- python train.py")
+    if Path(command[0]).name in _PROFILERS:
+        raise GaplessError(
+            f"{command[0]} is a profiler or debugger itself, and only one can watch CUDA at a time: give the program alone."
+        )
+    for name in ("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"):
+        if held := os.environ.get(name):
+            raise GaplessError(
+                f"{name} is set ({held}): another tool watches the programs that start here, and only one can. Record "
+                f"outside of it, or unset {name}."
+            )
+    if settings.max_size and settings.max_size < _SMALLEST:
+        raise GaplessError(f"--max-size {settings.max_size} bytes hold no recording: give 1MiB or more.")
+    if min(settings.after, settings.seconds) < 0:
+        raise GaplessError("--after and --for are seconds, not less than 0.")
+    program = shutil.which(command[0])
+    if program is None:
+        raise GaplessError(f"There is no program {command[0]}.")
+    return program
+
+
+def traced_environment(path: Path, settings: Settings, environment: Mapping[str, str]) -> dict[str, str]:
+    """Give the environment in which CUDA loads the recorder. Raises GaplessError where it or CUPTI cannot be had."""
+    from gapless import __version__
+
+    cupti = str(find_cupti().resolve())
+    return {
+        **environment,
+        "CUDA_INJECTION64_PATH": str(find_library()),
+        "NVTX_INJECTION64_PATH": cupti,
+        "GAPLESS_RECORD_FILE": str(path.resolve()),
+        "GAPLESS_RECORD_CUPTI": cupti,
+        "GAPLESS_RECORD_VERSION": __version__,
+        "GAPLESS_RECORD_AFTER": repr(settings.after),
+        "GAPLESS_RECORD_FOR": repr(settings.seconds),
+        "GAPLESS_RECORD_RANGE": settings.range,
+        "GAPLESS_RECORD_MAX_SIZE": str(settings.max_size),
+        "GAPLESS_RECORD_LINES": "1" if settings.lines else "0",
+    }
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int:
+    """Wait for the program. Ctrl-C and Ctrl-\\ reach it from the terminal by themselves; a request to end is passed on."""
+
+    def leave_it(signum: int, frame: object) -> None:
+        """It is the program's business."""
+
+    def pass_on(signum: int, frame: object) -> None:
+        process.send_signal(signum)
+
+    handlers = {signal.SIGINT: leave_it, signal.SIGQUIT: leave_it, signal.SIGTERM: pass_on, signal.SIGHUP: pass_on}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        return process.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def summary(path: Path) -> str:
+    """Say in a few lines what is in the recording, what is missing, and what to type next."""
+    found = blocks.content(path)
+    size = path.stat().st_size
+    if not found.started:
+        why = found.notes or ["The program did not use CUDA, or ended before CUDA had started."]
+        return f"{path} holds no GPU activity. {' '.join(why)}"
+    processes = len(found.started)
+    lines = [
+        f"{path}: {found.records:,} records of {processes} process{'es' * (processes > 1)}, {size / 1e6:,.1f} MB"
+    ]
+    lines += found.notes
+    if found.dropped:
+        lines.append(f"{found.dropped:,} records were lost: CUPTI had no room for them.")
+    if open_ends := len([process for process in found.started if process not in found.ended]):
+        lines.append(
+            f"{open_ends} process{'es' * (open_ends > 1)} ended without closing the recording (a crash, a kill, _exit): what "
+            "came after the last flush is missing."
+        )
+    reasons = set(found.ended.values())
+    for reason, text in (
+        ("max-size", "The recording stopped at --max-size."),
+        ("file-full", "The recording stopped: its file could not grow any further (disk full, or a limit)."),
+    ):
+        if reason in reasons:
+            lines.append(text)
+    return "\n".join([*lines, f"Next: gapless explain {path}"])

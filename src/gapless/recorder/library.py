@@ -1,0 +1,132 @@
+"""The recorder's library: found where a wheel brings it, otherwise compiled once into the user's cache.
+
+It needs CUPTI twice: the headers to be compiled, ``libcupti`` when a program runs. Both come with the extra ``record``
+(the wheel nvidia-cuda-cupti) or with a CUDA toolkit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from gapless.model.errors import GaplessError
+from gapless.recorder.layouts import layout_source
+
+NAME = "libgapless-recorder.so"
+_HERE = Path(__file__).parent
+_FLAGS = ("-std=c11", "-O2", "-g1", "-fPIC", "-fvisibility=hidden", "-ftls-model=initial-exec", "-shared", "-Wl,-z,defs")
+_NO_CUPTI = (
+    "gapless record needs NVIDIA's CUPTI and found none: pip install 'gapless[record]', or set GAPLESS_CUPTI to a "
+    "libcupti.so of your own."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cupti:
+    """A CUPTI on this machine: its library and the folder of its headers, where they are there."""
+
+    library: Path
+    headers: Path | None
+
+
+def cuptis() -> Iterator[Cupti]:
+    """Give the CUPTIs of this machine, the one to be used first.
+
+    That is GAPLESS_CUPTI where it is set, then the wheels of this Python, then CUDA toolkits.
+    """
+    if own := os.environ.get("GAPLESS_CUPTI"):
+        library = Path(own)
+        if not library.is_file():
+            raise GaplessError(f"GAPLESS_CUPTI is {own}, and there is no such file.")
+        yield Cupti(library, _headers(library))
+    places: list[tuple[Path, str]] = []
+    for entry in map(Path, sys.path):
+        places += [(entry / "nvidia" / "cu13", "lib"), (entry / "nvidia" / "cuda_cupti", "lib")]
+    toolkits = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
+    for toolkit in [*filter(None, toolkits), *sorted(map(str, Path("/usr/local").glob("cuda-*")), reverse=True)]:
+        places += [(Path(toolkit), "lib64"), (Path(toolkit), "lib"), (Path(toolkit) / "extras" / "CUPTI", "lib64")]
+    for root, folder in places:
+        found = [file for file in (root / folder).glob("libcupti.so*") if re.fullmatch(r"libcupti\.so\.\d+", file.name)]
+        for library in sorted(found, reverse=True):
+            yield Cupti(library, _headers(library))
+
+
+def _headers(library: Path) -> Path | None:
+    for folder in (library.parent.parent / "include", library.resolve().parent.parent / "include"):
+        if (folder / "cupti_activity.h").is_file():
+            return folder
+    return None
+
+
+def find_cupti() -> Path:
+    """Give the ``libcupti`` that records. Raises GaplessError where there is none."""
+    for cupti in cuptis():
+        return cupti.library
+    raise GaplessError(_NO_CUPTI)
+
+
+def find_library() -> Path:
+    """Give the recorder's library, compiling it if that was not done before.
+
+    Raises GaplessError with what to install where it cannot be compiled.
+    """
+    brought = _HERE / NAME
+    if brought.is_file():
+        return brought
+    headers = next((cupti.headers for cupti in cuptis() if cupti.headers), None)
+    if headers is None:
+        raise GaplessError(f"{_NO_CUPTI}\n(This gapless runs from its source, so it needs CUPTI's headers as well.)")
+    compiler = os.environ.get("CC") or next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    if compiler is None:
+        raise GaplessError(
+            "gapless record has a small part in C, which is compiled once where gapless runs from its source, and found "
+            "no C compiler: install one (on Debian or Ubuntu: apt install gcc), or install gapless from a wheel."
+        )
+    table = layout_source((headers / "cupti_activity.h").read_text(errors="replace"))
+    folder = _cache() / f"recorder-{_fingerprint(compiler, table)}"
+    if not (folder / NAME).is_file():
+        compile_library(folder, compiler, headers, table)
+    return folder / NAME
+
+
+def compile_library(folder: Path, compiler: str, headers: Path, table: str) -> None:
+    """Compile the library into *folder*, all or nothing. Raises GaplessError with the compiler's words."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as work:
+        (Path(work) / "layouts.inc").write_text(table)
+        made = Path(work) / NAME
+        includes = ["-I", work, "-I", str(_HERE / "native" / "shim"), "-isystem", str(headers)]
+        sources = [str(file) for file in _sources() if file.suffix == ".c"]
+        line = [*compiler.split(), *_FLAGS, *includes, *sources, "-o", str(made), "-ldl", "-lpthread"]
+        try:
+            done = subprocess.run(line, capture_output=True, text=True, check=False)
+        except OSError as problem:
+            raise GaplessError(f"The C compiler {compiler} cannot be run: {problem.strerror}") from None
+        if done.returncode:
+            said = "\n".join(done.stderr.strip().splitlines()[:8])
+            raise GaplessError(f"{compiler} could not compile gapless's recorder with the headers in {headers}:\n{said}")
+        made.replace(folder / NAME)
+
+
+def _sources() -> list[Path]:
+    return sorted((_HERE / "native").glob("*.[ch]")) + sorted((_HERE / "native" / "shim").glob("*.h"))
+
+
+def _fingerprint(compiler: str, table: str) -> str:
+    digest = hashlib.sha256(" ".join((compiler, *_FLAGS)).encode())
+    digest.update(table.encode())
+    for file in _sources():
+        digest.update(file.name.encode() + file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gapless"

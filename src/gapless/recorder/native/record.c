@@ -1,0 +1,324 @@
+/* Start and stop. CUDA loads this library into a program when the program first uses CUDA (CUDA_INJECTION64_PATH) and calls
+ * InitializeInjection; Python loads it with ctypes and calls gapless_recorder_start. */
+#define _GNU_SOURCE
+#include "recorder.h"
+
+#include <cupti_nvtx_cbid.h>
+#include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define EXPORTED __attribute__((visibility("default")))
+#define SECOND 1000000000u
+
+enum { FLUSH_NS = 250000000, CLOCK_NS = 1000000000, GRACE_NS = 1000000000 };
+
+struct options options;
+
+static enum { OFF, WAITING, RUNNING, ENDING, OVER } state; /* changed under the lock */
+static pthread_mutex_t state_lock = PTHREAD_MUTEX_INITIALIZER;
+static const char *_Atomic reason;  /* why the recording is to end, or NULL */
+static uint64_t began, end_wanted;  /* CLOCK_MONOTONIC */
+static pthread_t thread;
+static _Atomic bool thread_ends;
+static sem_t wake;
+static CUpti_SubscriberHandle subscriber;
+
+void record_wake(void) { sem_post(&wake); }
+
+static void complain(const char *text) { fprintf(stderr, "gapless: not recording: %s\n", text); }
+
+/* --- what is said of the process */
+static void add_command(struct bytes *json) {
+  char command[16384];
+  FILE *file = fopen("/proc/self/cmdline", "re");
+  size_t length = file ? fread(command, 1, sizeof command - 1, file) : 0;
+  if (file) fclose(file);
+  command[length] = 0;
+  bytes_text(json, ", \"command\": [");
+  for (size_t at = 0; at < length; at += strlen(command + at) + 1) {
+    if (at) bytes_text(json, ", ");
+    bytes_json(json, command + at, strlen(command + at));
+  }
+  bytes_text(json, "]");
+}
+
+static void add_environment(struct bytes *json) {
+  static const char *const names[] = {
+      "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LAUNCH_BLOCKING", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_MODULE_LOADING",
+      "CUDA_DEVICE_MAX_COPY_CONNECTIONS", "CUDA_SCALE_LAUNCH_QUEUES", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF",
+      "PYTORCH_NO_CUDA_MEMORY_CACHING", "CUPY_ACCELERATORS", "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+      "NCCL_LAUNCH_MODE", "RANK", "LOCAL_RANK", "WORLD_SIZE",
+  };
+  const char *comma = "";
+  bytes_text(json, ", \"environment\": {");
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    const char *value = getenv(names[i]);
+    if (!value) continue;
+    bytes_text(json, "%s\"%s\": ", comma, names[i]);
+    bytes_json(json, value, strlen(value));
+    comma = ", ";
+  }
+  bytes_text(json, "}");
+}
+
+static void write_process(void) {
+  struct bytes json = {0};
+  char executable[4096], host[256] = "", python[32] = "";
+  ssize_t length = readlink("/proc/self/exe", executable, sizeof executable);
+  uint32_t version = 0;
+  int driver = 0;
+  int (*driver_version)(int *) = (int (*)(int *))cuda_function("cuDriverGetVersion");
+  cupti.cuptiGetVersion(&version);
+  if (driver_version) driver_version(&driver);
+  gethostname(host, sizeof host - 1);
+  python_version(python, sizeof python);
+  bytes_text(&json, "{\"pid\": %d, \"parent\": %d", (int)getpid(), (int)getppid());
+  add_command(&json);
+  bytes_text(&json, ", \"executable\": ");
+  bytes_json(&json, executable, length > 0 ? (size_t)length : 0);
+  bytes_text(&json, ", \"host\": ");
+  bytes_json(&json, host, strlen(host));
+  bytes_text(&json, ", \"started\": %llu, \"gapless\": ", (unsigned long long)now_ns(CLOCK_REALTIME));
+  bytes_json(&json, options.version, strlen(options.version));
+  bytes_text(&json, ", \"cupti\": %u, \"headers\": %u, \"driver\": %d, \"how\": \"%s\", \"python\": ", version,
+             (unsigned)CUPTI_API_VERSION, driver, options.attached ? "attached" : "injected");
+  bytes_json(&json, python, strlen(python));
+  add_environment(&json);
+  bytes_text(&json, "}");
+  file_block(PROCESS, &(struct iovec){json.at, json.count}, 1);
+  free(json.at);
+}
+
+static void write_clock(void) {
+  struct { uint64_t cupti, realtime, monotonic; } row;
+  uint64_t before = now_ns(CLOCK_MONOTONIC);
+  if (cupti.cuptiGetTimestamp(&row.cupti) != CUPTI_SUCCESS) return;
+  row.realtime = now_ns(CLOCK_REALTIME);
+  row.monotonic = before + (now_ns(CLOCK_MONOTONIC) - before) / 2;
+  file_block(CLOCK, &(struct iovec){&row, sizeof row}, 1);
+}
+
+/* --- begin and end */
+static void begin(void) {
+  calls_record(true, true);
+  if (options.lines && stacks_start()) calls_watch(subscriber);
+  else options.lines = false;
+  began = now_ns(CLOCK_MONOTONIC);
+  state = RUNNING;
+}
+
+static void flush(bool whole) {
+  cupti.cuptiActivityFlushAll(whole ? CUPTI_ACTIVITY_FLAG_FLUSH_FORCED : 0);
+  if (options.lines) stacks_drain();
+}
+
+/* Under the lock. */
+static void end(const char *why) {
+  if (state == RUNNING || state == ENDING) {
+    flush(true);
+    cupti.cuptiEnableDomain(0, subscriber, CUPTI_CB_DOMAIN_RUNTIME_API);
+    cupti.cuptiEnableDomain(0, subscriber, CUPTI_CB_DOMAIN_DRIVER_API);
+    calls_record(false, false);
+    flush(true);
+  } else if (state == WAITING && options.range) {
+    struct bytes text = {0};
+    bytes_text(&text, "No NVTX range named %.200s was pushed.", options.range);
+    bytes_add(&text, "", 1);
+    if (text.at) file_note("range-never", text.at);
+    free(text.at);
+  }
+  if (state == OFF || state == OVER) return;
+  records_finish();
+  write_clock();
+  struct bytes json = {0};
+  bytes_text(&json, "{\"reason\": \"%s\", \"records\": %llu, \"dropped\": %llu}", why,
+             (unsigned long long)atomic_load(&records_written), (unsigned long long)atomic_load(&records_dropped));
+  file_block(END, &(struct iovec){json.at, json.count}, 1);
+  free(json.at);
+  cupti.cuptiUnsubscribe(subscriber);
+  state = OVER;
+}
+
+/* Under the lock: what the passing of time asks for. */
+static void tend(uint64_t now) {
+  static uint64_t clock_written;
+  if (state == WAITING && !options.range && now >= began + (uint64_t)(options.after * SECOND)) begin();
+  if (state == RUNNING || state == ENDING) {
+    flush(false);
+    if (now - clock_written > CLOCK_NS) write_clock(), clock_written = now;
+    if (options.for_seconds > 0 && now >= began + (uint64_t)(options.for_seconds * SECOND) && !atomic_load(&reason))
+      atomic_store(&reason, "for");
+    if (file_full()) atomic_store(&reason, file_full()), end_wanted = 0, state = ENDING;
+  }
+  if (!atomic_load(&reason)) return;
+  if (state == RUNNING) end_wanted = now + GRACE_NS, state = ENDING; /* what was launched comes to its end */
+  if (state == ENDING && now >= end_wanted) end(atomic_load(&reason));
+}
+
+static uint64_t until_next(uint64_t now) {
+  uint64_t next = now + FLUSH_NS, start = began + (uint64_t)(options.after * SECOND);
+  if (state == WAITING && !options.range && start > now && start < next) next = start;
+  return next;
+}
+
+static void *run(void *nothing) {
+  (void)nothing;
+  pthread_setname_np(pthread_self(), "gapless");
+  while (!atomic_load(&thread_ends)) {
+    struct timespec at;
+    uint64_t wait = until_next(now_ns(CLOCK_MONOTONIC)) - now_ns(CLOCK_MONOTONIC), moment = now_ns(CLOCK_REALTIME) + wait;
+    at.tv_sec = (time_t)(moment / SECOND), at.tv_nsec = (long)(moment % SECOND);
+    while (sem_timedwait(&wake, &at) != 0 && errno == EINTR) {}
+    if (atomic_load(&thread_ends)) break;
+    pthread_mutex_lock(&state_lock);
+    tend(now_ns(CLOCK_MONOTONIC));
+    pthread_mutex_unlock(&state_lock);
+  }
+  return NULL;
+}
+
+/* --- calls and ranges, on the program's threads */
+
+
+static const char *message_of(const void *attributes) { /* of an nvtxEventAttributes_t: version, size, ..., message */
+  const struct { uint16_t version, size; uint32_t category; int32_t color_type; uint32_t color; int32_t payload_type, reserved;
+                 uint64_t payload; int32_t message_type; const char *message; } *event = attributes;
+  return event && event->message_type == 1 ? event->message : NULL; /* 1: char * */
+}
+
+static void on_range(CUpti_CallbackId call, const CUpti_NvtxData *data) {
+  static __thread int depth; /* of ranges within the one that is recorded, on the thread that pushed it */
+  static __thread const void *within;
+  const void *const *params = data->functionParams;
+  const void *domain = NULL;
+  const char *name = NULL;
+  bool pop = call == CUPTI_CBID_NVTX_nvtxRangePop || call == CUPTI_CBID_NVTX_nvtxDomainRangePop;
+  switch (call) {
+    case CUPTI_CBID_NVTX_nvtxRangePushA: name = params[0]; break;
+    case CUPTI_CBID_NVTX_nvtxRangePushEx: name = message_of(params[0]); break;
+    case CUPTI_CBID_NVTX_nvtxDomainRangePushEx: domain = params[0], name = message_of(params[1]); break;
+    case CUPTI_CBID_NVTX_nvtxRangePop: break;
+    case CUPTI_CBID_NVTX_nvtxDomainRangePop: domain = params[0]; break;
+    default: return;
+  }
+  if (depth && domain == within) {
+    depth += pop ? -1 : 1;
+    if (!depth) atomic_store(&reason, "range"), record_wake();
+  } else if (!pop && state == WAITING && name && strcmp(name, options.range) == 0) {
+    pthread_mutex_lock(&state_lock);
+    if (state == WAITING) begin(), depth = 1, within = domain;
+    pthread_mutex_unlock(&state_lock);
+  }
+}
+
+static void on_call(void *user, CUpti_CallbackDomain domain, CUpti_CallbackId call, const void *data) {
+  (void)user;
+  if (domain == CUPTI_CB_DOMAIN_NVTX) on_range(call, data);
+  else if (((const CUpti_CallbackData *)data)->callbackSite == CUPTI_API_ENTER)
+    stacks_call(((const CUpti_CallbackData *)data)->correlationId);
+}
+
+/* --- start and stop */
+static void in_forked_child(void) { /* it has no CUDA, no thread of ours, and the file is its parent's */
+  records_refuse();
+  file_forget();
+  state = OVER;
+}
+
+static void at_exit(void) {
+  if (state == OVER || state == OFF) return;
+  atomic_store(&thread_ends, true);
+  record_wake();
+  pthread_join(thread, NULL);
+  pthread_mutex_lock(&state_lock);
+  end(atomic_load(&reason) ? atomic_load(&reason) : "exit");
+  pthread_mutex_unlock(&state_lock);
+}
+
+static bool start(char *problem, size_t room) {
+  static bool prepared;
+  if (state == WAITING || state == RUNNING || state == ENDING) return snprintf(problem, room, "a recording is running"), false;
+  if (!file_open(options.file, options.max_size, problem, room)) return false;
+  if (!cupti.cuptiSubscribe && !cupti_open(options.cupti, problem, room)) return file_note("no-cupti", problem), false;
+  CUptiResult result = cupti.cuptiSubscribe(&subscriber, on_call, NULL);
+  if (result != CUPTI_SUCCESS) {
+    bool busy = result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
+    snprintf(problem, room, busy ? "another profiler holds CUPTI, and only one can (%s)" : "CUPTI cannot start (%s)", cupti_error(result));
+    return file_note(busy ? "cupti-busy" : "no-cupti", problem), false;
+  }
+  cupti.cuptiSetThreadIdType(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM);
+  atomic_store(&records_written, 0);
+  atomic_store(&records_dropped, 0);
+  atomic_store(&reason, NULL);
+  atomic_store(&thread_ends, false);
+  write_process();
+  write_clock();
+  if (!records_start()) return snprintf(problem, room, "CUPTI takes no buffers"), file_note("no-cupti", problem), false;
+  if (!prepared) sem_init(&wake, 0, 0), pthread_atfork(NULL, NULL, in_forked_child), atexit(at_exit);
+  prepared = true;
+  began = now_ns(CLOCK_MONOTONIC);
+  state = WAITING;
+  if (options.range) cupti.cuptiEnableDomain(1, subscriber, CUPTI_CB_DOMAIN_NVTX);
+  else if (options.after <= 0) begin();
+  if (pthread_create(&thread, NULL, run, NULL) != 0) {
+    end("stop");
+    return snprintf(problem, room, "no thread can be made"), false;
+  }
+  return true;
+}
+
+static const char *setting(const char *name, const char *otherwise) {
+  const char *value = getenv(name);
+  return value && *value ? value : otherwise;
+}
+
+EXPORTED int InitializeInjection(void) {
+  char problem[512];
+  if (!setting("GAPLESS_RECORD_FILE", NULL) || state != OFF) return 1;
+  options = (struct options){
+      .file = setting("GAPLESS_RECORD_FILE", NULL), .cupti = setting("GAPLESS_RECORD_CUPTI", "libcupti.so"),
+      .range = setting("GAPLESS_RECORD_RANGE", NULL), .version = setting("GAPLESS_RECORD_VERSION", ""),
+      .after = atof(setting("GAPLESS_RECORD_AFTER", "0")), .for_seconds = atof(setting("GAPLESS_RECORD_FOR", "0")),
+      .max_size = strtoull(setting("GAPLESS_RECORD_MAX_SIZE", "0"), NULL, 10),
+      .lines = *setting("GAPLESS_RECORD_LINES", "1") != '0',
+  };
+  if (!start(problem, sizeof problem)) complain(problem);
+  return 1;
+}
+
+/* Gives 0, or 1 and the problem in words. */
+EXPORTED int gapless_recorder_start(const char *file, const char *libcupti, const char *version, uint64_t max_size, int lines,
+                                    char *problem, size_t room) {
+  static char kept[3][4096];
+  snprintf(kept[0], sizeof kept[0], "%s", file);
+  snprintf(kept[1], sizeof kept[1], "%s", libcupti);
+  snprintf(kept[2], sizeof kept[2], "%s", version);
+  if (state == OFF || state == OVER)
+    options = (struct options){.file = kept[0], .cupti = kept[1], .version = kept[2], .max_size = max_size, .attached = true,
+                               .lines = lines != 0};
+  return start(problem, room) ? 0 : 1;
+}
+
+/* Waits for the work of the calling thread's device, so that the recording has it whole. */
+EXPORTED int gapless_recorder_stop(void) {
+  if (state == OFF || state == OVER) return 1;
+  int (*current)(CUcontext *) = (int (*)(CUcontext *))cuda_function("cuCtxGetCurrent");
+  int (*synchronize)(void) = (int (*)(void))cuda_function("cuCtxSynchronize");
+  CUcontext context = NULL;
+  atomic_store(&thread_ends, true);
+  record_wake();
+  pthread_join(thread, NULL);
+  if (current && synchronize && current(&context) == 0 && context) synchronize();
+  pthread_mutex_lock(&state_lock);
+  end("stop");
+  pthread_mutex_unlock(&state_lock);
+  file_forget();
+  return 0;
+}

@@ -1,0 +1,108 @@
+/* The recorder: what runs inside a traced program. docs/recording-format.md says what it writes.
+ *
+ * Threads of the program do as little as can be: CUPTI asks them for a buffer (a pop from a fixed pool) and tells of a call
+ * that is watched for its source line (a walk over the thread's own frames, a row in a ring). Everything else, all
+ * writing too, happens on CUPTI's worker thread or on the recorder's own.
+ *
+ *   record.c   start and stop, options, the recorder's own thread
+ *   cupti.c    libcupti, opened at run time
+ *   records.c  buffers of activity records, on their way to the file
+ *   calls.c    which calls are recorded, which are asked for their source line
+ *   stacks.c   source lines: where a call was issued
+ *   python.c   frames of Python, read without the interpreter's lock
+ *   native.c   frames of C and C++
+ *   file.c     the file
+ */
+#ifndef GAPLESS_RECORDER_H
+#define GAPLESS_RECORDER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include <cupti_activity.h>
+#include <cupti_version.h>
+
+enum block { PROCESS = 1, LAYOUT, STRINGS, RECORDS, CLOCK, STACKS, CALLSITES, ACCESSES, DROPPED, NOTE, END };
+enum space { SPACE_POINTER, SPACE_RUNTIME, SPACE_DRIVER, SPACE_SOURCE, SPACE_THREAD };
+
+/* --- cupti.c: the functions of CUPTI that are used; those of the second list may be missing in old versions */
+#define CUPTI_NEEDED(F) \
+  F(cuptiGetVersion) F(cuptiGetTimestamp) F(cuptiGetResultString) F(cuptiActivityRegisterCallbacks) \
+  F(cuptiActivityEnable) F(cuptiActivityDisable) F(cuptiActivityFlushAll) F(cuptiActivityGetNextRecord) \
+  F(cuptiActivityGetNumDroppedRecords) F(cuptiSubscribe) F(cuptiUnsubscribe) F(cuptiEnableCallback) \
+  F(cuptiEnableDomain) F(cuptiGetCallbackName) F(cuptiSetThreadIdType)
+#define CUPTI_WHERE_THERE(F) \
+  F(cuptiActivityEnableDriverApi) F(cuptiActivityEnableRuntimeApi) F(cuptiActivityEnableCudaEventDeviceTimestamps)
+
+struct cupti {
+#define F(name) __typeof__(&name) name;
+  CUPTI_NEEDED(F)
+#undef F
+  CUptiResult (*cuptiActivityEnableDriverApi)(CUpti_CallbackId call, uint8_t enable);
+  CUptiResult (*cuptiActivityEnableRuntimeApi)(CUpti_CallbackId call, uint8_t enable);
+  CUptiResult (*cuptiActivityEnableCudaEventDeviceTimestamps)(uint8_t enable);
+};
+extern struct cupti cupti;
+bool cupti_open(const char *path, char *problem, size_t room);
+const char *cupti_error(CUptiResult result);
+void *cuda_function(const char *name); /* of the libcuda that is loaded, or NULL */
+
+/* --- file.c */
+bool file_open(const char *path, uint64_t limit, char *problem, size_t room);
+bool file_block(enum block type, const struct iovec *parts, int count); /* false: there is no room any more */
+bool file_note(const char *what, const char *text);
+void file_forget(void); /* in a forked child: the file is the parent's */
+const char *file_full(void); /* why nothing is written any more ("max-size", "file-full"), or NULL */
+uint64_t now_ns(int clock);
+uint32_t thread_number(void);
+
+/* Bytes that grow. */
+struct bytes { char *at; size_t count, room; };
+void bytes_add(struct bytes *bytes, const void *data, size_t count);
+void bytes_text(struct bytes *bytes, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void bytes_json(struct bytes *bytes, const char *text, size_t length); /* as a JSON string, quotes included */
+void bytes_string(struct bytes *bytes, enum space space, uint64_t key, const char *text, size_t length);
+
+/* --- records.c */
+bool records_start(void);
+void records_finish(void); /* what is said once, at the end: losses, names of threads */
+void records_refuse(void); /* in a forked child */
+extern _Atomic uint64_t records_written, records_dropped;
+
+/* --- calls.c */
+void calls_record(bool on, bool first); /* first: say which kinds CUPTI refuses */
+void calls_watch(CUpti_SubscriberHandle subscriber);
+
+/* --- stacks.c, python.c, native.c */
+enum { FRAMES = 48, FRAME_PYTHON = 0, FRAME_NATIVE = 1 };
+struct frame { uint64_t code, at, check; }; /* code object and instruction, or 0 and the return address */
+struct stack_row { uint32_t stack, depth, file, function; int32_t line; uint32_t what; uint64_t address; };
+
+bool stacks_start(void);
+void stacks_call(uint32_t correlation);
+void stacks_drain(void);
+void stacks_names(uint32_t *file, uint32_t *function, const char *file_text, size_t file_bytes, const char *function_text,
+                  size_t function_bytes);
+
+const char *python_start(void); /* NULL, or why frames cannot be read */
+bool python_version(char *text, size_t room);
+int python_frames(struct frame *frames, int room);
+void python_describe(const struct frame *frame, struct stack_row *row);
+enum { NATIVE_MEMORY = 32 << 10 }; /* bytes that native.c keeps for a thread */
+int native_frames(void *memory, struct frame *frames, int room);
+void native_describe(const struct frame *frame, struct stack_row *row);
+
+/* --- record.c */
+struct options {
+  const char *file, *cupti, *range, *version;
+  double after, for_seconds;
+  uint64_t max_size;
+  bool attached, lines;
+};
+extern struct options options;
+void record_wake(void); /* the recorder's thread has something to do */
+
+#endif

@@ -1,0 +1,243 @@
+/* Activity records: buffers from a fixed pool, filled by CUPTI, written as they are with what is needed to read them. */
+#define _GNU_SOURCE
+#include "recorder.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { BUFFER = 256 << 10, BUFFERS = 512, SMALLEST_RECORD = 16, KINDS = 64, CALL_IDS = 2048 };
+
+_Atomic uint64_t records_written, records_dropped;
+
+/* --- the pool: memory that is reserved at the start and becomes real where it is used; the last one given back is the
+ * next one given out, so that as few as possible become real */
+static uint8_t *pool;
+static uint16_t free_buffers[BUFFERS];
+static int free_count;
+static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic bool refusing;
+
+static void requested(uint8_t **buffer, size_t *size, size_t *most) {
+  *buffer = NULL, *size = 0, *most = 0;
+  if (atomic_load(&refusing)) return;
+  pthread_mutex_lock(&pool_lock);
+  if (free_count) *buffer = pool + (size_t)free_buffers[--free_count] * BUFFER, *size = BUFFER;
+  pthread_mutex_unlock(&pool_lock);
+}
+
+static void give_back(uint8_t *buffer) {
+  pthread_mutex_lock(&pool_lock);
+  free_buffers[free_count++] = (uint16_t)((size_t)(buffer - pool) / BUFFER);
+  pthread_mutex_unlock(&pool_lock);
+}
+
+/* --- layouts: what the compiler knows of CUPTI's structs */
+#define FORMAT(type, field)                                                                                     \
+  _Generic(((type *)0)->field, uint8_t: "|u1", uint16_t: "<u2", uint32_t: "<u4", int32_t: "<i4", int64_t: "<i8", \
+           default: "<u8")
+static const struct { uint8_t kind; const char *name; } kinds[] = {
+#define KIND(kind, label, type) {kind, label},
+#define FIELD(kind, type, field)
+#define TEXT(kind, type, field)
+#include "layouts.inc"
+#undef KIND
+#undef FIELD
+};
+static const struct { uint8_t kind; const char *name; uint16_t offset, width; const char *format; } fields[] = {
+#define KIND(kind, label, type)
+#define FIELD(kind, type, field) {kind, #field, offsetof(type, field), sizeof(((type *)0)->field), FORMAT(type, field)},
+#include "layouts.inc"
+#undef FIELD
+#undef TEXT
+};
+static const struct { uint8_t kind; uint16_t offset; } texts[] = {
+#define FIELD(kind, type, field)
+#define TEXT(kind, type, field) {kind, offsetof(type, field)},
+#include "layouts.inc"
+};
+
+/* Everything below belongs to whoever holds this lock: CUPTI's worker thread, or the recorder's. */
+static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
+static uint32_t sizes[KINDS]; /* of a record as CUPTI was seen to lay it out: newer versions only add at the end */
+static struct bytes layouts, strings;
+
+static void describe(uint32_t kind, uint32_t size) {
+  sizes[kind] = size;
+  const char *name = NULL;
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+    if (kinds[i].kind == kind) name = kinds[i].name;
+  bytes_text(&layouts, "%s\"%u\": {\"name\": \"%s\", \"itemsize\": %u", layouts.count ? ", " : "{\"kinds\": {", kind,
+             name ? name : "", size);
+  static const char *const parts[] = {"names", "formats", "offsets"};
+  for (int part = 0; part < 3; part++) {
+    bytes_text(&layouts, ", \"%s\": [", parts[part]);
+    const char *comma = "";
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+      if (fields[i].kind != kind || fields[i].offset + fields[i].width > size) continue;
+      if (part == 2) bytes_text(&layouts, "%s%u", comma, fields[i].offset);
+      else bytes_text(&layouts, "%s\"%s\"", comma, part ? fields[i].format : fields[i].name);
+      comma = ", ";
+    }
+    bytes_text(&layouts, "]");
+  }
+  bytes_text(&layouts, "}");
+}
+
+/* --- text behind pointers: told once, and again where the pointer leads to other text */
+struct known { uint64_t key; char *text; };
+static struct known *table;
+static size_t table_room, table_count;
+
+static struct known *slot(uint64_t key) {
+  size_t at = (size_t)((key * 0x9E3779B97F4A7C15u) >> 20) & (table_room - 1);
+  while (table[at].text && table[at].key != key) at = (at + 1) & (table_room - 1);
+  return &table[at];
+}
+
+static bool grow(void) {
+  struct known *old = table;
+  size_t old_room = table_room, room = table_room ? table_room * 2 : 4096;
+  struct known *fresh = calloc(room, sizeof *fresh);
+  if (!fresh) return false;
+  table = fresh, table_room = room;
+  for (size_t i = 0; i < old_room; i++)
+    if (old[i].text) *slot(old[i].key) = old[i];
+  free(old);
+  return true;
+}
+
+static void tell_text(const char *text) {
+  if (!text || (table_count * 2 >= table_room && !grow())) return;
+  struct known *known = slot((uint64_t)(uintptr_t)text);
+  if (known->text && strcmp(known->text, text) == 0) return;
+  char *copy = strdup(text);
+  if (!copy) return;
+  if (known->text) free(known->text);
+  else table_count++;
+  *known = (struct known){(uint64_t)(uintptr_t)text, copy};
+  bytes_string(&strings, SPACE_POINTER, known->key, copy, strlen(copy));
+}
+
+/* --- names of calls and threads */
+static uint64_t calls_told[2][CALL_IDS / 64];
+static uint32_t threads[1024]; /* open addressing; more threads than that stay without a name */
+
+static void tell_thread_name(uint32_t thread) {
+  char path[64], name[64];
+  snprintf(path, sizeof path, "/proc/self/task/%u/comm", thread);
+  FILE *comm = fopen(path, "re");
+  if (!comm) return;
+  size_t length = fread(name, 1, sizeof name, comm);
+  fclose(comm);
+  while (length && name[length - 1] == '\n') length--;
+  bytes_string(&strings, SPACE_THREAD, thread, name, length);
+}
+
+static void tell_call(const CUpti_ActivityAPI *call) {
+  bool runtime = call->kind == CUPTI_ACTIVITY_KIND_RUNTIME;
+  uint64_t *told = calls_told[runtime], bit = 1ull << (call->cbid % 64);
+  if (call->cbid < CALL_IDS && !(told[call->cbid / 64] & bit)) {
+    const char *name = NULL;
+    told[call->cbid / 64] |= bit;
+    cupti.cuptiGetCallbackName(runtime ? CUPTI_CB_DOMAIN_RUNTIME_API : CUPTI_CB_DOMAIN_DRIVER_API, call->cbid, &name);
+    if (name) bytes_string(&strings, runtime ? SPACE_RUNTIME : SPACE_DRIVER, call->cbid, name, strlen(name));
+  }
+  size_t room = sizeof threads / sizeof *threads, at = call->threadId % room;
+  for (size_t tries = 0; tries < 8; tries++, at = (at + 1) % room) {
+    if (threads[at] == call->threadId) return;
+    if (threads[at]) continue;
+    threads[at] = call->threadId;
+    tell_thread_name(call->threadId);
+    return;
+  }
+}
+
+/* --- a buffer comes back */
+static uint8_t kinds_of[BUFFER / SMALLEST_RECORD];
+
+static void write_buffer(uint8_t *buffer, size_t valid) {
+  CUpti_Activity *record = NULL, *before = NULL;
+  uint32_t count = 0;
+  size_t raw = 0;
+  while (raw < valid && count < sizeof kinds_of) {
+    CUptiResult result = cupti.cuptiActivityGetNextRecord(buffer, valid, &record);
+    size_t here = result == CUPTI_SUCCESS ? (size_t)((uint8_t *)record - buffer) : valid;
+    if (before) {
+      uint32_t size = (uint32_t)(here - raw), kind = (uint32_t)before->kind;
+      if (sizes[kind] != size && (result == CUPTI_SUCCESS || result == CUPTI_ERROR_MAX_LIMIT_REACHED)) describe(kind, size);
+      if (sizes[kind] != size) break; /* CUPTI itself cannot read on */
+      count++, raw = here;
+    }
+    if (result != CUPTI_SUCCESS || (uint32_t)record->kind >= KINDS) break;
+    uint32_t kind = (uint32_t)record->kind;
+    kinds_of[count] = (uint8_t)kind;
+    if (kind == CUPTI_ACTIVITY_KIND_RUNTIME || kind == CUPTI_ACTIVITY_KIND_DRIVER) tell_call((CUpti_ActivityAPI *)record);
+    else
+      for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (texts[i].kind == kind) tell_text(*(const char *const *)((uint8_t *)record + texts[i].offset));
+    before = record;
+  }
+  if (layouts.count) {
+    bytes_text(&layouts, "}}");
+    file_block(LAYOUT, &(struct iovec){layouts.at, layouts.count}, 1);
+    layouts.count = 0;
+  }
+  if (strings.count) file_block(STRINGS, &(struct iovec){strings.at, strings.count}, 1);
+  strings.count = 0;
+  struct { uint64_t raw; uint32_t count, zero; } head = {raw, count, 0};
+  struct iovec parts[] = {{&head, sizeof head}, {buffer, raw}, {kinds_of, count}};
+  if (count && file_block(RECORDS, parts, 3)) atomic_fetch_add(&records_written, count);
+  else atomic_fetch_add(&records_dropped, count);
+}
+
+static void completed(CUcontext context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid) {
+  (void)size;
+  size_t dropped = 0;
+  if (!buffer) return;
+  if (valid && !atomic_load(&refusing)) {
+    pthread_mutex_lock(&writing);
+    write_buffer(buffer, valid);
+    pthread_mutex_unlock(&writing);
+  }
+  if (cupti.cuptiActivityGetNumDroppedRecords(context, stream, &dropped) == CUPTI_SUCCESS && dropped) {
+    struct { uint64_t count; uint32_t context, stream; } row = {dropped, 0, stream};
+    file_block(DROPPED, &(struct iovec){&row, sizeof row}, 1);
+    atomic_fetch_add(&records_dropped, dropped);
+  }
+  give_back(buffer);
+}
+
+bool records_start(void) {
+  if (!pool) {
+    pool = mmap(NULL, (size_t)BUFFER * BUFFERS, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (pool == MAP_FAILED) return pool = NULL, false;
+    for (int i = BUFFERS; i-- > 0;) free_buffers[free_count++] = (uint16_t)i;
+  }
+  return cupti.cuptiActivityRegisterCallbacks(requested, completed) == CUPTI_SUCCESS;
+}
+
+/* What a new recording in the same process must tell again. */
+static void forget_told(void) {
+  for (size_t i = 0; i < table_room; i++) free(table[i].text);
+  free(table);
+  table = NULL, table_room = table_count = 0;
+  memset(sizes, 0, sizeof sizes);
+  memset(calls_told, 0, sizeof calls_told);
+  memset(threads, 0, sizeof threads);
+}
+
+void records_finish(void) {
+  pthread_mutex_lock(&writing);
+  for (size_t i = 0; i < sizeof threads / sizeof *threads; i++)
+    if (threads[i]) tell_thread_name(threads[i]);
+  if (strings.count) file_block(STRINGS, &(struct iovec){strings.at, strings.count}, 1);
+  strings.count = 0;
+  forget_told();
+  pthread_mutex_unlock(&writing);
+}
+
+void records_refuse(void) { atomic_store(&refusing, true); }

@@ -1,0 +1,110 @@
+"""Names and lines for native frames, looked up when the program has ended.
+
+``addr2line`` reads them from the debug information of each module; without it, or without debug information, a frame
+stays what the recorder saw: the module, the nearest exported name and the offset.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+
+from gapless.recorder import blocks
+from gapless.timeline.sources.recording_format import STACK_ROW, STRING_ENTRY, Block, Space
+
+_NATIVE = 1
+_FIRST_KEY = 1 << 24  # keys of the words that are added here; the recorder numbers its own from 1
+_AT_ONCE = 2000  # addresses a call of addr2line
+
+
+def resolve(path: Path) -> None:
+    """Write the native frames of a recording again with source file, function and line where they can be found."""
+    tool = shutil.which("addr2line")
+    if tool is None:
+        return
+    words: dict[tuple[int, int], str] = {}
+    rows: dict[int, list[np.ndarray]] = {}
+    with path.open("rb") as file:
+        for kind, process, begin, length in blocks.walk(path):
+            if kind not in (Block.STRINGS, Block.STACKS):
+                continue
+            file.seek(begin)
+            payload = file.read(length)
+            if kind == Block.STRINGS:
+                words.update({(process, key): text for key, text in _source_words(payload)})
+            else:
+                whole = np.frombuffer(payload, STACK_ROW, len(payload) // STACK_ROW.itemsize)
+                rows.setdefault(process, []).append(whole[whole["what"] == _NATIVE])
+    for process, parts in rows.items():
+        found = np.concatenate(parts)
+        modules = {int(key): words.get((process, int(key)), "") for key in np.unique(found["file"])}
+        _write(path, process, found, _places(tool, found, modules))
+
+
+def _source_words(payload: bytes) -> list[tuple[int, str]]:
+    found: list[tuple[int, str]] = []
+    at = 0
+    while at + STRING_ENTRY.itemsize <= len(payload):
+        entry = np.frombuffer(payload, STRING_ENTRY, 1, at)[0]
+        at += STRING_ENTRY.itemsize
+        size = int(entry["bytes"])
+        if int(entry["space"]) == Space.SOURCE:
+            found.append((int(entry["key"]), payload[at : at + size].decode("utf-8", "replace")))
+        at += size + -size % 8
+    return found
+
+
+def _places(tool: str, rows: np.ndarray, modules: dict[int, str]) -> dict[tuple[int, int], tuple[str, str, int]]:
+    """Give (function, source file, line) by (module's key, address), where the module's debug information knows."""
+    found: dict[tuple[int, int], tuple[str, str, int]] = {}
+    for key, module in modules.items():
+        if not Path(module).is_file():
+            continue
+        addresses = [int(address) for address in np.unique(rows["address"][rows["file"] == key])]
+        for first in range(0, len(addresses), _AT_ONCE):
+            part = addresses[first : first + _AT_ONCE]
+            line = [tool, "-C", "-f", "-e", module, *map(hex, part)]
+            try:
+                said = subprocess.run(line, capture_output=True, text=True, errors="replace", timeout=60, check=False)
+            except (OSError, subprocess.TimeoutExpired):
+                break
+            answers = said.stdout.splitlines()
+            if said.returncode or len(answers) != 2 * len(part):
+                break
+            for address, function, place in zip(part, answers[::2], answers[1::2], strict=True):
+                source, _, number = place.split(" (discriminator")[0].rpartition(":")
+                if function != "??" or source != "??":
+                    known = source != "??" and number.isdecimal() and int(number) > 0
+                    found[key, address] = (
+                        "" if function == "??" else function, source if known else "", int(number) if known else -1
+                    )  # fmt: skip
+    return found
+
+
+def _write(
+    path: Path, process: int, rows: np.ndarray, places: dict[tuple[int, int], tuple[str, str, int]]
+) -> None:
+    keys: dict[str, int] = {}
+    out = rows.copy()
+    changed = np.zeros(len(rows), dtype=bool)
+    for i, row in enumerate(rows):
+        place = places.get((int(row["file"]), int(row["address"])))
+        if place is None:
+            continue
+        function, source, line = place
+        changed[i] = True
+        out[i]["line"] = line
+        for name, text in (("function", function), ("file", source)):
+            if text:
+                out[i][name] = keys.setdefault(text, _FIRST_KEY + len(keys))
+    if not changed.any():
+        return
+    payload = bytearray()
+    for text, key in keys.items():
+        raw = text.encode()
+        payload += np.array([(key, Space.SOURCE, len(raw))], STRING_ENTRY).tobytes() + raw + bytes(-len(raw) % 8)
+    blocks.append(path, Block.STRINGS, bytes(payload), process=process)
+    blocks.append(path, Block.STACKS, out[changed].tobytes(), process=process)
