@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gapless.model.simulation import Check, Simulation
     from gapless.model.tape import Tape
     from gapless.model.tape import read as read_tape
+    from gapless.recorder.recording import Recording
     from gapless.runtime.kernels import cuda_kernel
     from gapless.runtime.pipeline import Pipeline
     from gapless.timeline.sources import load
@@ -30,7 +31,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Check", "Comparison", "GaplessError", "Machine", "Pipeline", "Program", "Report", "Schedule", "Simulation", "Tape",
-    "Timeline", "__version__", "check", "compare", "cuda_kernel", "explain", "load", "read_tape", "simulate",
+    "Timeline", "__version__", "check", "compare", "cuda_kernel", "explain", "load", "read_tape", "record",
+    "simulate",
 ]  # fmt: skip
 
 # Where each name lives that is not written below: its module, and what it is called there.
@@ -139,6 +141,21 @@ def check(
 
     _show_tapes()
     return check_tape(source, machine=machine, replay=replay, explore=explore)
+
+
+def record(
+    path: str | PathLike[str] | None = None, *, max_size: int = 0, lines: bool = True, force: bool = False
+) -> Recording:
+    """Record what this program does with CUDA inside a ``with`` block.
+
+    ``with gapless.record() as recording: ...``, then ``recording.explain()``. *path* is the file (by default a
+    temporary one), which is overwritten only with *force*; *max_size* is its limit in bytes (0: none); *lines* asks for
+    source lines. Entering raises GaplessError where there is no CUPTI, or another profiler holds it.
+    """
+    from gapless.recorder.recording import Recording
+
+    Recording.explained_by = staticmethod(explain)
+    return Recording(path, max_size=max_size, lines=lines, force=force)
 
 
 def _show_reports() -> None:

@@ -25,7 +25,7 @@ def record(
 ) -> int:
     """Run a CUDA program and record what it asks of the GPU and what the GPU does, into one file.
 
-    gapless record -- python train.py. The program and its child processes run as they would alone; the status is theirs.
+    gapless record -- python train.py. The program and its children run as they would alone; its status is passed on.
 
     Parameters
     ----------

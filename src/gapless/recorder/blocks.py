@@ -25,7 +25,7 @@ from gapless.timeline.sources.recording_format import (
 
 
 def make(path: Path, *, force: bool) -> None:
-    """Make an empty recording. Raises GaplessError where the file is there already (and not *force*), or cannot be made."""
+    """Make an empty recording. Raises GaplessError where it cannot, or the file is there and there is no *force*."""
     header = np.array([(MAGIC, VERSION, FILE_HEADER.itemsize, time.time_ns(), 0)], FILE_HEADER)
     try:
         with path.open("wb" if force else "xb") as file:

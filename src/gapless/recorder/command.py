@@ -68,7 +68,8 @@ def check(command: Sequence[str], settings: Settings) -> str:
         raise GaplessError("There is no program to record: gapless record -- python train.py")
     if Path(command[0]).name in _PROFILERS:
         raise GaplessError(
-            f"{command[0]} is a profiler or debugger itself, and only one can watch CUDA at a time: give the program alone."
+            f"{command[0]} is a profiler or debugger itself, and only one can watch CUDA at a time: give the program "
+            "alone."
         )
     for name in ("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"):
         if held := os.environ.get(name):
@@ -107,7 +108,7 @@ def traced_environment(path: Path, settings: Settings, environment: Mapping[str,
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int:
-    """Wait for the program. Ctrl-C and Ctrl-\\ reach it from the terminal by themselves; a request to end is passed on."""
+    """Wait for the program. A terminal's Ctrl-C reaches it without help; a request to end is passed on."""
 
     def leave_it(signum: int, frame: object) -> None:
         """It is the program's business."""
@@ -132,16 +133,14 @@ def summary(path: Path) -> str:
         why = found.notes or ["The program did not use CUDA, or ended before CUDA had started."]
         return f"{path} holds no GPU activity. {' '.join(why)}"
     processes = len(found.started)
-    lines = [
-        f"{path}: {found.records:,} records of {processes} process{'es' * (processes > 1)}, {size / 1e6:,.1f} MB"
-    ]
+    lines = [f"{path}: {found.records:,} records of {processes} process{'es' * (processes > 1)}, {size / 1e6:,.1f} MB"]
     lines += found.notes
     if found.dropped:
         lines.append(f"{found.dropped:,} records were lost: CUPTI had no room for them.")
     if open_ends := len([process for process in found.started if process not in found.ended]):
         lines.append(
-            f"{open_ends} process{'es' * (open_ends > 1)} ended without closing the recording (a crash, a kill, _exit): what "
-            "came after the last flush is missing."
+            f"{open_ends} process{'es' * (open_ends > 1)} ended without closing the recording (crash, kill, _exit): "
+            "what came after the last flush is missing."
         )
     reasons = set(found.ended.values())
     for reason, text in (

@@ -1,7 +1,11 @@
 """Which fields of which CUPTI records are told to readers, found in the headers of whatever CUPTI is there.
 
-CUPTI renames a record's struct with each change (``CUpti_ActivityKernel9``, ``...Kernel10``); a libcupti writes the newest
-struct of its own headers. So the newest is looked up, and the C compiler says where its fields are.
+CUPTI renames a record's struct with each change (``CUpti_ActivityKernel9``, ``...Kernel10``); a libcupti writes the
+newest struct of its own headers. So the newest is looked up, and the C compiler says where its fields are.
+
+Changes only ever added fields at the end: from CUPTI 12.0 to 13.5 every field below stayed in its place. So a library
+that was compiled with one version's headers records with the libcupti of another: only sizes differ, and those it
+measures.
 """
 
 from __future__ import annotations
@@ -35,7 +39,8 @@ KINDS: dict[int, tuple[str, str, str]] = {
     12: ("MARKER", "Marker", f"flags timestamp id {_THREAD} name domain"),
     17: ("OVERHEAD", "Overhead", f"overheadKind {_THREAD} start end correlationId"),
     22: ("MEMCPY2", "MemcpyPtoP", f"{_COPY} srcDeviceId srcContextId dstDeviceId dstContextId"),
-    36: ("CUDA_EVENT", "CudaEvent", "correlationId contextId streamId eventId deviceId deviceTimestamp cudaEventSyncId"),
+    36: ("CUDA_EVENT", "CudaEvent", "correlationId contextId streamId eventId deviceId deviceTimestamp "
+         "cudaEventSyncId"),
     37: ("STREAM", "Stream", "contextId streamId priority flag correlationId"),
     38: ("SYNCHRONIZATION", "Synchronization", "type start end correlationId contextId streamId cudaEventId "
          "cudaEventSyncId returnValue"),
@@ -46,7 +51,9 @@ KINDS: dict[int, tuple[str, str, str]] = {
     51: ("GRAPH_TRACE", "GraphTrace", "correlationId start end deviceId graphId contextId streamId"),
 }  # fmt: skip
 
-_STRUCT = re.compile(r"typedef struct[^{;]*\{((?:(?!typedef struct).)*?)\}\s*CUpti_Activity([A-Za-z]+)(\d*);", re.DOTALL)
+_STRUCT = re.compile(
+    r"typedef struct[^{;]*\{((?:(?!typedef struct).)*?)\}\s*CUpti_Activity([A-Za-z]+)(\d*);", re.DOTALL
+)
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 
 
@@ -64,7 +71,9 @@ def layout_source(header: str) -> str:
         name = f"CUpti_Activity{struct}{version or ''}"
         words = set(re.findall(r"\w+", body))
         if not words:
-            raise GaplessError(f"CUPTI's header cupti_activity.h declares no {name}: it is no version that gapless knows.")
+            raise GaplessError(
+                f"CUPTI's header cupti_activity.h declares no {name}: it is no version that gapless knows."
+            )
         lines.append(f'KIND({kind}, "{label}", {name})')
         lines.append(f"FIELD({kind}, {name}, kind)")
         # a member of a member belongs to a type of its own or is written out in the body: its first word decides

@@ -22,7 +22,16 @@ from gapless.recorder.layouts import layout_source
 
 NAME = "libgapless-recorder.so"
 _HERE = Path(__file__).parent
-_FLAGS = ("-std=c11", "-O2", "-g1", "-fPIC", "-fvisibility=hidden", "-ftls-model=initial-exec", "-shared", "-Wl,-z,defs")
+_FLAGS = (
+    "-std=c11",
+    "-O2",
+    "-g1",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-ftls-model=initial-exec",
+    "-shared",
+    "-Wl,-z,defs",
+)
 _NO_CUPTI = (
     "gapless record needs NVIDIA's CUPTI and found none: pip install 'gapless[record]', or set GAPLESS_CUPTI to a "
     "libcupti.so of your own."
@@ -87,8 +96,8 @@ def find_library() -> Path:
     compiler = os.environ.get("CC") or next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
     if compiler is None:
         raise GaplessError(
-            "gapless record has a small part in C, which is compiled once where gapless runs from its source, and found "
-            "no C compiler: install one (on Debian or Ubuntu: apt install gcc), or install gapless from a wheel."
+            "gapless record has a small part in C, which is compiled once where gapless runs from its source, and "
+            "found no C compiler: install one (on Debian or Ubuntu: apt install gcc), or install gapless from a wheel."
         )
     table = layout_source((headers / "cupti_activity.h").read_text(errors="replace"))
     folder = _cache() / f"recorder-{_fingerprint(compiler, table)}"
@@ -112,7 +121,9 @@ def compile_library(folder: Path, compiler: str, headers: Path, table: str) -> N
             raise GaplessError(f"The C compiler {compiler} cannot be run: {problem.strerror}") from None
         if done.returncode:
             said = "\n".join(done.stderr.strip().splitlines()[:8])
-            raise GaplessError(f"{compiler} could not compile gapless's recorder with the headers in {headers}:\n{said}")
+            raise GaplessError(
+                f"{compiler} could not compile gapless's recorder with the headers in {headers}:\n{said}"
+            )
         made.replace(folder / NAME)
 
 

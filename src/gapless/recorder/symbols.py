@@ -6,8 +6,10 @@ stays what the recorder saw: the module, the nearest exported name and the offse
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,7 @@ from gapless.timeline.sources.recording_format import STACK_ROW, STRING_ENTRY, B
 
 _NATIVE = 1
 _FIRST_KEY = 1 << 24  # keys of the words that are added here; the recorder numbers its own from 1
+_HEADER = re.compile(r"/include/|\.(h|hpp|hh|cuh|inl)$")
 _AT_ONCE = 2000  # addresses a call of addr2line
 
 
@@ -66,27 +69,37 @@ def _places(tool: str, rows: np.ndarray, modules: dict[int, str]) -> dict[tuple[
         addresses = [int(address) for address in np.unique(rows["address"][rows["file"] == key])]
         for first in range(0, len(addresses), _AT_ONCE):
             part = addresses[first : first + _AT_ONCE]
-            line = [tool, "-C", "-f", "-e", module, *map(hex, part)]
+            line = [tool, "-C", "-f", "-a", "-i", "-e", module, *map(hex, part)]
             try:
                 said = subprocess.run(line, capture_output=True, text=True, errors="replace", timeout=60, check=False)
             except (OSError, subprocess.TimeoutExpired):
                 break
-            answers = said.stdout.splitlines()
-            if said.returncode or len(answers) != 2 * len(part):
+            if said.returncode:
                 break
-            for address, function, place in zip(part, answers[::2], answers[1::2], strict=True):
-                source, _, number = place.split(" (discriminator")[0].rpartition(":")
-                if function != "??" or source != "??":
-                    known = source != "??" and number.isdecimal() and int(number) > 0
-                    found[key, address] = (
-                        "" if function == "??" else function, source if known else "", int(number) if known else -1
-                    )  # fmt: skip
+            found.update({(key, address): place for address, place in _answers(said.stdout)})
     return found
 
 
-def _write(
-    path: Path, process: int, rows: np.ndarray, places: dict[tuple[int, int], tuple[str, str, int]]
-) -> None:
+def _answers(text: str) -> Iterator[tuple[int, tuple[str, str, int]]]:
+    """Give (address, place) for each address that ``addr2line -a -f -i`` knows something of.
+
+    Functions that were inlined come innermost first; the place is the first that lies outside of headers.
+    """
+    for part in re.split(r"^0x(?=[0-9a-f]+$)", text, flags=re.MULTILINE)[1:]:
+        address, *lines = part.splitlines()
+        chain = [_place(function, where) for function, where in zip(lines[::2], lines[1::2], strict=False)]
+        known = [place for place in chain if place != ("", "", -1)]
+        if known:
+            yield int(address, 16), next((place for place in known if not _HEADER.search(place[1])), known[0])
+
+
+def _place(function: str, where: str) -> tuple[str, str, int]:
+    source, _, number = where.split(" (discriminator")[0].rpartition(":")
+    known = source not in ("", "??") and number.isdecimal() and int(number) > 0
+    return "" if function == "??" else function, source if known else "", int(number) if known else -1
+
+
+def _write(path: Path, process: int, rows: np.ndarray, places: dict[tuple[int, int], tuple[str, str, int]]) -> None:
     keys: dict[str, int] = {}
     out = rows.copy()
     changed = np.zeros(len(rows), dtype=bool)

@@ -15,7 +15,10 @@ static bool find(void *library, const char *name, void *to) {
 }
 
 bool cupti_open(const char *path, char *problem, size_t room) {
-  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  /* A framework may have brought its own already: two in one process would only fight. */
+  const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+  void *library = dlopen(name, RTLD_NOW | RTLD_NOLOAD);
+  if (!library) library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     snprintf(problem, room, "libcupti cannot be loaded (%s)", dlerror());
     return false;

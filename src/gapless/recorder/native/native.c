@@ -8,6 +8,7 @@
 #include "recorder.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <string.h>
 #include <unwind.h>
 
@@ -67,10 +68,12 @@ static bool machinery(const char *path) {
 
 void native_describe(const struct frame *frame, struct stack_row *row) {
   Dl_info info;
+  struct link_map *map = NULL;
   /* a return address may be the first of the next line: the call itself lies before it */
-  if (!dladdr((void *)(uintptr_t)(frame->at - 1), &info) || !info.dli_fname || machinery(info.dli_fname)) return;
+  if (!dladdr1((void *)(uintptr_t)(frame->at - 1), &info, (void **)&map, RTLD_DL_LINKMAP) || !info.dli_fname) return;
+  if (machinery(info.dli_fname)) return;
   const char *name = info.dli_sname ? info.dli_sname : "";
   stacks_names(&row->file, &row->function, info.dli_fname, strlen(info.dli_fname), name, strlen(name));
   row->what = FRAME_NATIVE;
-  row->address = frame->at - 1 - (uint64_t)(uintptr_t)info.dli_fbase;
+  row->address = frame->at - 1 - (map ? (uint64_t)map->l_addr : 0);
 }
