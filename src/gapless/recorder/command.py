@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gapless.model.errors import GaplessError
 from gapless.recorder import blocks, symbols
-from gapless.recorder.library import find_cupti, find_library
+from gapless.recorder.library import find_cupti, find_library, version
 from gapless.timeline.sources.recording_format import Block
 
 _PROFILERS = ("nsys", "ncu", "nvprof", "compute-sanitizer", "cuda-gdb")
@@ -89,8 +89,6 @@ def check(command: Sequence[str], settings: Settings) -> str:
 
 def traced_environment(path: Path, settings: Settings, environment: Mapping[str, str]) -> dict[str, str]:
     """Give the environment in which CUDA loads the recorder. Raises GaplessError where it or CUPTI cannot be had."""
-    from gapless import __version__
-
     cupti = str(find_cupti().resolve())
     return {
         **environment,
@@ -98,7 +96,7 @@ def traced_environment(path: Path, settings: Settings, environment: Mapping[str,
         "NVTX_INJECTION64_PATH": cupti,
         "GAPLESS_RECORD_FILE": str(path.resolve()),
         "GAPLESS_RECORD_CUPTI": cupti,
-        "GAPLESS_RECORD_VERSION": __version__,
+        "GAPLESS_RECORD_VERSION": version(),
         "GAPLESS_RECORD_AFTER": repr(settings.after),
         "GAPLESS_RECORD_FOR": repr(settings.seconds),
         "GAPLESS_RECORD_RANGE": settings.range,

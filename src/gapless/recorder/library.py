@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 from gapless.model.errors import GaplessError
@@ -137,6 +138,14 @@ def _fingerprint(compiler: str, table: str) -> str:
     for file in _sources():
         digest.update(file.name.encode() + file.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def version() -> str:
+    """Give the version of gapless, for the recording; empty where it runs without being installed."""
+    try:
+        return metadata.version("gapless")
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def _cache() -> Path:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from gapless.model.errors import GaplessError
 from gapless.recorder import blocks
-from gapless.recorder.library import find_cupti, find_library
+from gapless.recorder.library import find_cupti, find_library, version
 
 if TYPE_CHECKING:
     from gapless.timeline.timeline import Timeline
@@ -49,8 +49,6 @@ class Recording:
         self._state = "new"
 
     def __enter__(self) -> Self:
-        from gapless import __version__
-
         if self._state != "new":
             raise GaplessError("A recording records once: make another with gapless.record().")
         library = _library()
@@ -58,7 +56,7 @@ class Recording:
         problem = ctypes.create_string_buffer(_PROBLEM)
         os.environ.setdefault("NVTX_INJECTION64_PATH", str(find_cupti().resolve()))  # so that ranges reach CUPTI
         failed = library.gapless_recorder_start(
-            os.fsencode(self.path.resolve()), os.fsencode(find_cupti().resolve()), __version__.encode(),
+            os.fsencode(self.path.resolve()), os.fsencode(find_cupti().resolve()), version().encode(),
             ctypes.c_uint64(self._max_size), int(self._lines), problem, _PROBLEM,
         )  # fmt: skip
         if failed:
