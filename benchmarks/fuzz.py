@@ -1,8 +1,9 @@
 """Read thousands of damaged traces: each must end in a consistent Timeline or in one clear sentence.
 
-    python benchmarks/fuzz.py [TRACE ...] [--inputs 5000] [--seed 0] [--seconds 10] [--memory 2000]
+    python benchmarks/fuzz.py [TRACE ...] [--inputs 5000] [--seed 0] [--seconds 10] [--memory 2000] [--recordings]
 
-Without traces, small synthetic ones are damaged. An input that ends otherwise, takes longer or needs more memory is
+Without traces, small synthetic ones are damaged; with ``--recordings`` the files are recordings of gapless, or one is
+made. An input that ends otherwise, takes longer or needs more memory is
 kept in the folder that ``--keep`` names, and the exit status is 1.
 """
 
@@ -26,9 +27,9 @@ from gapless.model.errors import GaplessError
 from gapless.timeline.sources import load
 
 
-def damage() -> ModuleType:
+def damage(name: str) -> ModuleType:
     """Load the damage that the tests use."""
-    path = Path(__file__).resolve().parents[1] / "tests" / "fuzz" / "conftest.py"
+    path = Path(__file__).resolve().parents[1] / "tests" / "fuzz" / name
     spec = importlib.util.spec_from_file_location("damage", path)
     assert spec is not None
     assert spec.loader is not None
@@ -49,9 +50,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10, help="the most that one input may take")
     parser.add_argument("--memory", type=int, default=2000, help="MB that the process may address")
     parser.add_argument("--keep", type=Path, default=Path("fuzz-findings"), help="folder for inputs that fail")
+    parser.add_argument("--recordings", action="store_true", help="damage recordings of gapless instead of traces")
     chosen = parser.parse_args()
-    tools = damage()
-    seeds = [tools.trace(layout) for layout in tools.LAYOUTS]
+    tools = damage("conftest.py")
+    damaged, seeds = tools.damaged, [tools.trace(layout) for layout in tools.LAYOUTS]
+    if chosen.recordings:
+        recordings = damage("recordings.py")
+        damaged, seeds = recordings.damaged, [recordings.seed()]
     if chosen.traces:
         seeds = [gzip.decompress(data) if (data := p.read_bytes())[:2] == b"\x1f\x8b" else data for p in chosen.traces]
     resource.setrlimit(resource.RLIMIT_AS, (chosen.memory << 20, chosen.memory << 20))
@@ -59,10 +64,10 @@ def main() -> None:
     endings: Counter[str] = Counter()
     slowest = 0.0
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trace.json"
+        path = Path(folder) / ("run.gapless" if chosen.recordings else "trace.json")
         for number in range(chosen.inputs):
             random = Random(f"{chosen.seed}.{number}")
-            path.write_bytes(tools.damaged(random.choice(seeds), random))
+            path.write_bytes(damaged(random.choice(seeds), random))
             start = time.perf_counter()
             signal.setitimer(signal.ITIMER_REAL, chosen.seconds)
             try:
@@ -75,7 +80,7 @@ def main() -> None:
                     raise
                 ending = f"FAILED: {type(problem).__name__}"
                 chosen.keep.mkdir(exist_ok=True)
-                (chosen.keep / f"{chosen.seed}.{number}.json").write_bytes(path.read_bytes())
+                (chosen.keep / f"{chosen.seed}.{number}{path.suffix}").write_bytes(path.read_bytes())
                 traceback.print_exc(limit=-3)
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from gapless.model.kinds import CallKind, MemoryKind, OpKind
-from gapless.timeline.timeline import MarkKind, RangeKind, Table, Timeline
+from gapless.timeline.timeline import MarkKind, RangeKind, Table, Timeline, TouchKind
 
 _BYTES = [
     b'"',
@@ -227,7 +227,12 @@ def check(timeline: Timeline) -> None:
         assert (start[1:] >= start[:-1]).all()
         assert not len(start) or start[0] >= 0
         assert set(table.column("kind").tolist()) <= set(kind)
-    assert {*ops.src.tolist(), *ops.dst.tolist()} <= set(MemoryKind)
+    touches = timeline.touches
+    assert set(touches.kind.tolist()) <= set(TouchKind)
+    assert not len(touches) or 0 <= touches.call.min() <= touches.call.max() < len(calls)
+    assert (touches.call[1:] >= touches.call[:-1]).all()
+    assert (touches.address > 0).all()
+    assert {*ops.src.tolist(), *ops.dst.tolist(), *touches.memory.tolist()} <= set(MemoryKind)
     assert (np.isnan(ops.occupancy) | ((ops.occupancy >= 0) & (ops.occupancy <= 1))).all()
     assert ops.grid.shape == ops.block.shape == (len(ops), 3)
     assert all(0 <= stream.device < len(timeline.devices) for stream in timeline.streams)

@@ -11,11 +11,11 @@ import re
 from pathlib import Path
 
 from gapless.model.errors import GaplessError
-from gapless.timeline.sources import nsys, torch_profiler
+from gapless.timeline.sources import nsys, recording, torch_profiler
 from gapless.timeline.sources.feed import Progress, head
 from gapless.timeline.timeline import Timeline
 
-SOURCES = (torch_profiler, nsys)
+SOURCES = (torch_profiler, nsys, recording)
 
 _HEAD = 64 << 10  # bytes by which a format is recognised
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from gapless.model.kinds import CallKind, MemoryKind, OpKind, StreamKind
-from gapless.timeline.timeline import MarkKind, Timeline, Unknown
+from gapless.timeline.timeline import MarkKind, Timeline, TouchKind, Unknown
 
 
 def gaps(timeline: Timeline, source: str, remedies: Mapping[str, str]) -> Iterator[Unknown]:
@@ -79,7 +79,7 @@ def _sync_targets(timeline: Timeline, source: str) -> Iterator[tuple[str, str]]:
 
 
 def _buffers(timeline: Timeline, source: str) -> Iterator[tuple[str, str]]:
-    if not len(timeline.touches):
+    if not (timeline.touches.kind <= TouchKind.ARGUMENT).any():
         yield "buffers", f"The {source} does not say which memory the operations read and write."
 
 

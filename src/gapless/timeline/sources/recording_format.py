@@ -44,6 +44,7 @@ class Space(IntEnum):
     DRIVER = 2  # a cbid of the driver API
     SOURCE = 3  # a number used in STACKS
     THREAD = 4  # a thread's number
+    DEMANGLED = 5  # any number; the text is a mangled name, a zero byte, and the name as C++ has it
 
 
 class Access(IntEnum):
