@@ -28,6 +28,7 @@ def explain(
     apply: tuple[Repair, ...] = (),
     machine: Profile | None = None,
     save: Path | None = None,
+    html: Path | None = None,
     gate: tuple[Condition, ...] = (),
 ) -> int:
     """Say which rule of CUDA made each engine of the GPU wait, where in the source, and what to do about it.
@@ -56,6 +57,8 @@ def explain(
         Take what the timeline has no sample of from this machine: a profile or a file. By default h200.
     save
         Write the predicted program as this tape, such as repaired.tape, and its machine beside it.
+    html
+        Write the explanation as this page too, such as report.html: one file that opens offline, lanes and all.
     gate
         Exit with status 1 unless the report holds this: 'overlapped>=0.6', 'no pageable-copy', 'wall_ms<=30'.
     """
@@ -69,16 +72,23 @@ def explain(
         raise GaplessError("No timeline is named. Write: gapless explain TIMELINE...")
     if save is not None and (len(timelines) > 1 or not apply):
         raise GaplessError("--save writes the one program that --apply predicts. Name one timeline and a repair.")
+    if html is not None:
+        if len(timelines) > 1:
+            raise GaplessError("--html writes the page of one timeline. Name one timeline.")
+        from gapless.views.report_page import check_name
+
+        check_name(html)
     asked = Asked(read_window(from_, to, steps), device, apply, read_machine(machine), save, read_gates(gate))
-    return (_explain_as_json if json else _explain_as_text)(timelines, asked)
+    return (_explain_as_json if json else _explain_as_text)(timelines, asked, html)
 
 
-def _explain_as_json(timelines: Sequence[Path], asked: Asked) -> int:
+def _explain_as_json(timelines: Sequence[Path], asked: Asked, html: Path | None) -> int:
     status = DONE
     for path in timelines:
         try:
             report = explained(path, asked, quiet=not sys.stdout.isatty())
             _save(report, asked)
+            _write_page(report, html)
         except GaplessError as problem:
             complain(str(problem))
             status = WRONG
@@ -89,7 +99,7 @@ def _explain_as_json(timelines: Sequence[Path], asked: Asked) -> int:
     return status
 
 
-def _explain_as_text(timelines: Sequence[Path], asked: Asked) -> int:
+def _explain_as_text(timelines: Sequence[Path], asked: Asked, html: Path | None) -> int:
     from gapless.views.terminal import draw, draw_summaries, summarise
 
     console = to_console()
@@ -97,7 +107,7 @@ def _explain_as_text(timelines: Sequence[Path], asked: Asked) -> int:
     for path in timelines:
         try:
             report = explained(path, asked)
-            saved = _save(report, asked)
+            saved = _save(report, asked) + _write_page(report, html)
         except GaplessError as problem:
             complain(str(problem))
             status = WRONG
@@ -134,6 +144,15 @@ def _save(report: Report, asked: Asked) -> str:
     return (
         f"\n\nSaved as {saved.tape}, with its machine in {saved.machine.name}. Play it: gapless simulate {saved.tape}"
     )
+
+
+def _write_page(report: Report, html: Path | None) -> str:
+    """Write the page where that was asked for and there is anything to show; give what to say of it."""
+    if html is None or not len(report.timeline.ops):
+        return ""
+    from gapless.views.report_page import write as write_page
+
+    return f"\n\nThe page is {write_page(report, html)}: open it in a browser."
 
 
 def _hold(report: Report, asked: Asked, *, of: Path | None) -> int:

@@ -90,6 +90,8 @@ def explain(
         prediction=predicted.prediction,
         predicted=None if predicted.repaired is None else from_schedule(predicted.repaired.schedule),
         repaired=predicted.repaired,
+        replays=predicted.replays,
+        work=work,
         timeline=known,
         device_row=row,
         window=(start, end),

@@ -14,7 +14,7 @@ from gapless.model.machine import Machine
 from .case import Case
 from .repairs import parse
 from .replay import Run
-from .report import Finding, Prediction, Replay
+from .report import Finding, Prediction, Replay, Replayed
 from .whatif import TRUSTED, WORTH, WhatIf, together
 
 # What often has to come with a repair before it pays: pinned copies need a stream of their own and a host that runs on.
@@ -35,6 +35,7 @@ class Gains:
     together: Prediction | None = None
     prediction: Prediction | None = None
     repaired: Run | None = None  # the program with the repairs asked for, replayed
+    replays: tuple[Replayed, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -53,12 +54,19 @@ def gains(case: Case, findings: Sequence[Finding], repairs: Sequence[str], machi
             raise
         return Gains(findings=tuple(findings), notes=(f"Nothing is predicted: {problem}",))
     with_gain = tuple(_with_gain(finding, what_if) for finding in findings)
+    best = together(what_if, _candidates(case, with_gain, what_if))
+    sets = [f.repair.name for f in with_gain if f.repair is not None and f.speedup is not None]
+    shown = [*((name,) for name in sets), *((best.repairs,) if best else ()), *((tuple(repairs),) if repairs else ())]
     return Gains(
         findings=with_gain,
         replay=replayed,
-        together=together(what_if, _candidates(case, with_gain, what_if)),
+        together=best,
         prediction=what_if.predict(repairs) if repairs else None,
         repaired=what_if.outcome(repairs).run if repairs else None,
+        replays=tuple(
+            Replayed(repairs=names, run=what_if.outcome(names).run, window=(what_if.work.start, what_if.work.end))
+            for names in dict.fromkeys(shown)
+        ),
         notes=_notes(what_if),
     )
 

@@ -13,6 +13,7 @@ from gapless.timeline.timeline import Timeline, Unknown
 
 if TYPE_CHECKING:
     from .replay import Run
+    from .work import Work
 
 VERSION = 1  # of to_dict(); raised when a key changes its meaning or goes away
 
@@ -124,6 +125,15 @@ class Prediction:
         return values | ({} if self.low is None else {"low": self.low, "high": self.high})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Replayed:
+    """The program with some repairs made, run by the model, and the stretch of the measured run that it stands for."""
+
+    repairs: tuple[str, ...]
+    run: Run = field(repr=False)
+    window: tuple[int, int]  # ns on the measured timeline's clock
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTimes:
     """Wall times of the program's own steps, where it marks them."""
@@ -165,6 +175,8 @@ class Report:
     prediction: Prediction | None = None
     predicted: Timeline | None = field(default=None, repr=False)  # the program with the repairs asked for, replayed
     repaired: Run | None = field(default=None, repr=False)  # the same as a program and its schedule
+    replays: tuple[Replayed, ...] = field(default=(), repr=False)  # each finding's repair, sets of them, in that order
+    work: Work | None = field(default=None, repr=False)  # the device's operations with what held each
     timeline: Timeline = field(default_factory=Timeline, repr=False)  # for the views that draw it
     device_row: int = 0  # the device explained, a row of timeline.devices
     window: tuple[int, int] = (0, 0)  # ns on the timeline's clock

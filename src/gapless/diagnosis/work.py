@@ -55,6 +55,7 @@ class Work:
     start: int  # of the window
     end: int
     ops: Ops
+    rows: Ints  # row of timeline.ops of each operation
     engine: NDArray[np.int8]  # Engine of each operation
     issue: Ints  # begin of the call that issued it; its own start where no call is known
     launched: Ints  # earliest moment at which the launch had reached the device
@@ -87,7 +88,7 @@ def gather(timeline: Timeline, device: int, start: int, end: int) -> Work:
     ops = timeline.ops.take(rows)
     order = np.argsort(ops.start, kind="stable")
     if not np.array_equal(order, np.arange(len(order))):
-        ops = ops.take(order)
+        ops, rows = ops.take(order), rows[order]
     engine = _ENGINE_OF_KIND[ops.kind]
     issue = np.minimum(at(timeline.calls.start, ops.call, LATER), ops.start)
     latency = _launch_latency((ops.start - issue)[ops.call >= 0])
@@ -98,7 +99,8 @@ def gather(timeline: Timeline, device: int, start: int, end: int) -> Work:
     event_pred = _awaited(timeline, ops, issue)
     engine_pred = _previous_on_engine(ops, engine)
     return Work(
-        timeline=timeline, device=device, start=start, end=end, ops=ops, engine=engine, issue=issue, launched=launched,
+        timeline=timeline, device=device, start=start, end=end, ops=ops, rows=rows, engine=engine,
+        issue=issue, launched=launched,
         stream_pred=stream_pred, stream_ready=_ends(ops, stream_pred),
         fence_pred=fence_pred, fence_ready=_ends(ops, fence_pred),
         event_pred=event_pred, event_ready=_ends(ops, event_pred),

@@ -32,9 +32,7 @@ def from_schedule(run: Schedule, *, source: str = "", lines: Sequence[int] | NDA
     """
     program, machine = run.program, run.machine
     texts = _Texts()
-    rows = program.rows
-    made = np.flatnonzero(np.array([kind in _NAMES for kind in CallKind])[rows.call] & (run.begin >= 0))
-    made = made[np.argsort(run.begin[made], kind="stable")]
+    made = calls_of(run)
     call_of = np.full(len(program) + 1, -1, np.int64)  # row of the program -> row of calls; -1 for row -1
     call_of[made] = np.arange(len(made))
     devices = range(1 + int(max((info.device for info in program.streams), default=0)))
@@ -55,6 +53,18 @@ def from_schedule(run: Schedule, *, source: str = "", lines: Sequence[int] | NDA
     )
 
 
+def operations_of(run: Schedule) -> Rows:
+    """Give the operations that are rows of the timeline's ``ops``, in their order."""
+    ops = np.flatnonzero((run.start >= 0) & np.isin(run.engine, _DEVICE_ENGINES))
+    return ops[np.argsort(run.start[ops], kind="stable")]
+
+
+def calls_of(run: Schedule) -> Rows:
+    """Give the rows of the program that are rows of the timeline's ``calls``, in their order."""
+    made = np.flatnonzero(np.array([kind in _NAMES for kind in CallKind])[run.program.rows.call] & (run.begin >= 0))
+    return made[np.argsort(run.begin[made], kind="stable")]
+
+
 class _Texts:
     """Numbers texts."""
 
@@ -71,8 +81,7 @@ class _Texts:
 
 def _ops(run: Schedule, call_of: Rows, texts: _Texts) -> Ops:
     rows = run.program.rows
-    ops = np.flatnonzero((run.start >= 0) & np.isin(run.engine, _DEVICE_ENGINES))
-    ops = ops[np.argsort(run.start[ops], kind="stable")]
+    ops = operations_of(run)
     row = np.concatenate([np.arange(len(run.program)), run.node_row])[ops]
     issued_by = np.concatenate([np.arange(len(run.program)), run.node_launch])[ops]
     stream = rows.stream[issued_by]

@@ -36,7 +36,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -45,6 +44,8 @@ from numpy.typing import NDArray
 from gapless.model.kinds import CallKind, Engine, OpKind, StreamKind
 from gapless.timeline.measure import DEVICE_ENGINES, engine_of, union
 from gapless.timeline.timeline import MarkKind, RangeKind, Timeline
+from gapless.views import wording
+from gapless.views.links import Arrow, Links
 from gapless.views.packing import Packer
 from gapless.views.tracks import nested, packed
 
@@ -60,15 +61,6 @@ _ENGINES = {
 }
 # Lanes of a kind, and tracks of a lane; beyond that the least busy and the deepest are left out, which is said.
 MOST_STREAMS, MOST_THREADS, MOST_TRACKS, DEEPEST = 32, 12, 4, 16
-
-
-class Arrow(IntEnum):
-    """What an arrow says."""
-
-    LAUNCH = 0  # a call issued the operation
-    EVENT = 1  # an event made the operation wait for another one
-    FENCE = 2  # the legacy default stream's rule did
-    BLOCK = 3  # a call kept its thread waiting for the operation
 
 
 _ARROWS = (("issued by", "launch"), ("event wait", "event"), ("legacy fence", "fence"), ("kept waiting", "block"))
@@ -118,16 +110,6 @@ class Highlight:
     spans: Ints
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Links:
-    """Why operations started when they did, by rows of the timeline's ``ops`` and ``calls``; see ``views/links.py``."""
-
-    waits: Sequence[tuple[Arrow, Ints, Ints]] = ()  # EVENT, FENCE: from op, to op; BLOCK: from op, to call
-    reasons: Sequence[str] = ()
-    reason: Ints | None = None  # for each operation a row of reasons, -1 none
-    path: Ints | None = None  # the critical path, first to last: rows of ops; a call's row as -1 - row
-
-
 def scene_of(
     timeline: Timeline, *, title: str = "", devices: Sequence[int] | None = None, window: tuple[int, int] | None = None,
     highlights: Sequence[Highlight] = (), links: Links | None = None, host: bool = True,
@@ -155,7 +137,7 @@ def scene_of(
         maker.calls(*around)
         maker.ranges(*around)
     maker.arrows(links)
-    return maker.scene(title or timeline.source or "timeline", max(end - start, 1))
+    return maker.scene(wording.visible(title or timeline.source or "timeline"), max(end - start, 1))
 
 
 def _of_host(timeline: Timeline) -> tuple[int, int]:
@@ -183,6 +165,7 @@ class _Maker:
         self._notes: list[str] = []
 
     def _text(self, text: str) -> int:
+        text = wording.visible(text)
         number = self._numbers.setdefault(text, len(self._texts))
         if number == len(self._texts):
             self._texts.append(text)
@@ -212,8 +195,8 @@ class _Maker:
 
     def _lane(self, group: str, label: str, short: str, look: str, items: Ints, track: Ints, glyphs: Ints) -> None:
         self._lanes.append({
-            "group": group, "label": label, "short": short, "look": look, "rows": items, "track": track,
-            "tracks": int(track.max(initial=0)) + 1, "glyphs": glyphs,
+            "group": group, "label": wording.visible(label), "short": wording.visible(short), "look": look,
+            "rows": items, "track": track, "tracks": int(track.max(initial=0)) + 1, "glyphs": glyphs,
         })  # fmt: skip
 
     # Parts
@@ -265,7 +248,8 @@ class _Maker:
             kind = _STREAM_WORDS.get(info.kind, "")
             label = f"{name} ({kind}{', inferred' if info.inferred else ''})" if kind and kind not in name else name
             track = packed(start[rows[mine]], end[rows[mine]], MOST_TRACKS)
-            self._lane("streams", label, info.name or str(info.id), "stream", first + mine, track, self._marks(number))
+            short = name if info.name and not name.startswith("stream ") else f"s{info.id}"
+            self._lane("streams", label, short, "stream", first + mine, track, self._marks(number))
         if len(used) > len(kept):
             self._notes.append(f"{len(used) - len(kept)} more streams with less work are not drawn.")
 
@@ -308,7 +292,15 @@ class _Maker:
                 start, end = np.maximum(ranges.start[chosen], since), np.minimum(ranges.end[chosen], until)
                 first = self._add(start, end, self._names(ranges.name[chosen]), _RANGE + ranges.kind[chosen])
                 label, short = self._thread(thread)
-                self._lane("ranges", f"{what} of {label}", short, "range", first + np.arange(len(chosen)), depth, _NONE)
+                self._lane(
+                    "ranges",
+                    f"{what} of {label}",
+                    f"{what} {short}",
+                    "range",
+                    first + np.arange(len(chosen)),
+                    depth,
+                    _NONE,
+                )
 
     def _by_thread(self, threads: NDArray[np.int32], what: str) -> Iterator[tuple[int, Ints]]:
         """Give the rows of each thread, for those that have most."""
@@ -322,7 +314,8 @@ class _Maker:
 
     def _thread(self, number: int) -> tuple[str, str]:
         thread = self._timeline.threads[number]
-        return (thread.name, thread.name) if thread.name else (f"thread {thread.tid}", "host")
+        short = str(thread.tid) if len(self._timeline.threads) > 1 else "host"
+        return (thread.name, thread.name) if thread.name else (f"thread {thread.tid}", short)
 
     def arrows(self, links: Links | None) -> None:
         """Add what leads from item to item, and the critical path."""

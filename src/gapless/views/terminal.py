@@ -13,21 +13,16 @@ from dataclasses import dataclass
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
-from gapless.diagnosis.report import Finding, Prediction, Report, StepTimes, Where
+from gapless.diagnosis.report import Finding, Report, Where
 from gapless.model.kinds import Engine
 from gapless.timeline.timeline import Unknown
-from gapless.views import wording
+from gapless.views import telling, wording
 from gapless.views.lanes import LABELS, Lanes, axis, cells, lanes_of, marks, predicted_lanes
 from gapless.views.page import COLORS, FAULT, GAIN, GUTTER, NARROWEST_LANE, PROSE, VERDICT, WIDEST_LANE, Page, plain
 
-NEGLIGIBLE = 0.005  # of the window: a fault that costs less is told in one line
-NO_GAIN = 1.005  # a smaller speed-up is none
-PROFILED = 0.01  # of the window: a profiler that costs more is told apart from the program
-WORTH = 1.02  # gain below which a repair is not worth a change
 NARROWEST_NAME = 28  # likewise for a timeline's name in the summary
 
 _LABEL = 5  # columns for a label inside a finding
-_KEYS = {Engine.H2D: "h2d", Engine.SM: "sm", Engine.D2H: "d2h"}
 
 
 def to_text(report: Report, *, width: int) -> str:
@@ -148,11 +143,11 @@ class _Page(Page):
             yield Text()
             yield from self.prose(self.foreign(report.headline, "bold"), indent=0)
         if report.steps:
-            yield from self.prose(self.foreign(_steps(report.steps)), indent=0)
+            yield from self.prose(self.foreign(telling.step_times(report.steps)), indent=0)
 
     def whole(self, report: Report, lanes: Lanes) -> Iterator[Text]:
         """Draw the engines over the whole window, with their figures."""
-        figures = _figures(report, lanes)
+        figures = telling.figures(report, lanes)
         columns = [max(map(len, column)) for column in zip(*figures.values(), strict=True)]
         if self.width - GUTTER - sum(columns) - 2 * len(columns) < NARROWEST_LANE:
             columns = columns[:1]
@@ -215,7 +210,7 @@ class _Page(Page):
         """Say every cause, the negligible ones in a line each."""
         brief = False
         for number, finding in enumerate(report.findings, 1):
-            was_brief, brief = brief, number > 1 and _negligible(finding, report.wall_ms)
+            was_brief, brief = brief, number > 1 and telling.negligible(finding, report.wall_ms)
             if not (brief and was_brief):
                 yield Text()
             yield from self.finding_title(number, finding, report.wall_ms, brief=brief)
@@ -228,7 +223,7 @@ class _Page(Page):
         """Say what a cause is and what it costs or its repair gains."""
         style = VERDICT if finding.verdict else "" if brief else FAULT
         mark = ("*" if self.ascii_only else "◆") if finding.verdict else str(number)
-        worth = _worth(finding, wall_ms)
+        worth = telling.worth(finding, wall_ms)
         title = self.foreign(finding.title, "" if brief else "bold")
         said = re.search(rf"\b({finding.count}|{finding.count:,})\b", finding.title)
         if finding.count > 1 and not finding.verdict and not said:
@@ -256,7 +251,7 @@ class _Page(Page):
     def cure(self, finding: Finding, report: Report) -> Iterator[Text]:
         """Say what to do about it, when that is safe, and what it is worth; no advice that does not pay."""
         repair = finding.repair
-        if repair and _gains_nothing(finding, report):
+        if repair and telling.gains_nothing(finding, report):
             yield from self.labelled("do", self.text(f"nothing: {repair.name} alone would not make this run faster."))
             return
         if repair:
@@ -269,10 +264,7 @@ class _Page(Page):
                 yield from self.labelled("if", self.text(repair.precondition))
         elif finding.advice:
             yield from self.labelled("do", self.text(finding.advice))
-        if finding.wall_ms is not None:
-            change = f"{wording.duration(finding.wall_ms)} instead of {wording.duration(report.wall_ms)}"
-            if untraced := _untraced(report):
-                change = f"{wording.duration(finding.wall_ms)} instead of {untraced}, without the profiler"
+        if change := telling.then(finding, report):
             yield from self.labelled("then", self.text(change))
 
     def labelled(self, label: str, words: Text) -> Iterator[Text]:
@@ -281,18 +273,7 @@ class _Page(Page):
 
     def predictions(self, report: Report) -> Iterator[Text]:
         """Say what repairs together give, and how far to trust predictions."""
-        lines = [
-            f"{what}: {_predicted(prediction)}"
-            for what, prediction in (("Asked for", report.prediction), ("All together", report.together))
-            if prediction
-        ]
-        if report.replay:
-            lines.append(
-                f"The program replayed unchanged takes {wording.duration(report.replay.wall_ms)}, "
-                f"{_signed(report.replay.error)} from what was measured: predictions are no surer than that."
-            )
-            if untraced := _untraced(report):
-                lines.append(f"Without the profiler's own cost it would take {untraced}: gains are counted from that.")
+        lines = telling.predictions(report)
         if lines:
             yield Text()
         for line in lines:
@@ -323,74 +304,3 @@ class _Page(Page):
             for text in others:
                 yield from self.bullet(text)
             yield from self.bullet(last, remedy)
-
-
-def _steps(steps: StepTimes) -> str:
-    """Say how long the program's own steps take."""
-    slowest = f"{steps.slowest} {wording.duration(steps.slowest_ms)}"
-    if steps.count == 1:
-        return f"One step: {slowest}."
-    most = f", 19 of 20 within {wording.duration(steps.p95_ms)}" if steps.count >= 20 else ""
-    return f"{steps.count:,} steps: median {wording.duration(steps.median_ms)}{most}, slowest {slowest}."
-
-
-def _figures(report: Report, lanes: Lanes) -> dict[Engine | None, tuple[str, ...]]:
-    """Give the cells beside each lane, and under None their headings."""
-    rows: dict[Engine | None, tuple[str, ...]] = {None: ("busy", "moved", "rate")}
-    for engine in lanes.busy:
-        use = report.engines.get(_KEYS.get(engine, ""))
-        moved = use is not None and use.bytes > 0
-        rows[engine] = (
-            wording.percent(use.busy) if use else "",
-            wording.size(use.bytes) if use and moved else "",
-            f"{wording.size(use.gb_per_s * 1e9)}/s" if use and moved else "",
-        )
-    return rows
-
-
-def _negligible(finding: Finding, wall_ms: float) -> bool:
-    return not finding.verdict and not finding.speedup and finding.cost_ms < NEGLIGIBLE * wall_ms
-
-
-def _worth(finding: Finding, wall_ms: float) -> str:
-    """Say what the finding's repair gains, else what the finding costs."""
-    if finding.speedup:
-        return _gain(finding.speedup, finding.low, finding.high)
-    if not finding.cost_ms:
-        return "" if finding.verdict else "costs nothing"
-    share = f" ({wording.percent(finding.cost_ms / wall_ms)})" if wall_ms else ""
-    return f"{'binds' if finding.verdict else 'costs'} {wording.duration(finding.cost_ms)}{share}"
-
-
-def _gains_nothing(finding: Finding, report: Report) -> bool:
-    """Say whether a repair gains nothing alone and is no part of a set that gains."""
-    if finding.repair is None or finding.speedup is None or finding.speedup >= NO_GAIN:
-        return False
-    return report.together is None or finding.repair.name not in report.together.repairs
-
-
-def _untraced(report: Report) -> str:
-    """Give the time that gains are counted from, where it is not the measured one: without the profiler's own cost."""
-    untraced = report.replay.untraced_ms if report.replay else None
-    return wording.duration(untraced) if untraced and untraced < (1 - PROFILED) * report.wall_ms else ""
-
-
-def _signed(share: float) -> str:
-    """Give a difference in percent, with its sign where it is not nothing."""
-    text = f"{share * 100:+.1f} %"
-    return text if text.strip("+-") != "0.0 %" else "0.0 %"
-
-
-def _gain(speedup: float, low: float | None, high: float | None) -> str:
-    if speedup < NO_GAIN:
-        return f"no gain ({wording.times(speedup)})"
-    if speedup < WORTH:
-        return f"not worth it ({wording.times(speedup)})"
-    interval = f" ({wording.figure(low)} to {wording.figure(high)})" if low and high else ""
-    return f"{wording.times(speedup)} faster{interval}"
-
-
-def _predicted(prediction: Prediction) -> str:
-    """Say what a set of repairs gives."""
-    gain = _gain(prediction.speedup, prediction.low, prediction.high)
-    return f"{', '.join(prediction.repairs)}: {wording.duration(prediction.wall_ms)}, {gain}"

@@ -4,7 +4,7 @@ import { swatch, themeNow } from "./paint.js";
 import { describe } from "./words.js";
 
 const GROUPS = { findings: "Findings", engines: "Engines", streams: "Streams", host: "Host", ranges: "Ranges" };
-const KEYS =
+const HELP =
   "Arrow keys go from interval to interval and from lane to lane. Plus and minus zoom, Page Up and Page Down move in " +
   "time, Enter shows an interval from close by, 0 shows all, P lights up the critical path, Escape lets go.";
 const SHOWN_IN_LEGEND = new Set(["sm", "h2d", "d2h", "peer", "memory", "host", "block", "alloc", "record", "wait"]);
@@ -34,7 +34,7 @@ export function furnish(element, view) {
   const map = compact ? null : make("canvas", { "aria-hidden": "true", class: "gl-map" });
   const note = make("div", { class: "gl-note", "aria-hidden": "true", hidden: "" });
   const live = make("p", { class: "gl-unseen", "aria-live": "polite" });
-  const keys = make("p", { class: "gl-unseen", id: `gl-keys-${Math.random().toString(36).slice(2)}`, text: KEYS });
+  const keys = make("p", { class: "gl-unseen", id: `gl-keys-${Math.random().toString(36).slice(2)}`, text: HELP });
   const stage = make("div", {
     class: "gl-stage", tabindex: "0", role: "application", "aria-roledescription": "timeline", "aria-describedby": keys.id,
   }, ...(map ? [map] : []), canvas, note);

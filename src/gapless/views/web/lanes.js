@@ -147,6 +147,7 @@ export class LaneView {
     const track = this.finding === null ? null : lanes[finding].tracks[0];
     if (track?.count) {
       const i = nth === null ? typical(track) : ((nth % track.count) + track.count) % track.count;
+      this.nth = i; // of the finding's spans is the one in view
       const wide = Math.max(track.length(i), (this.scene.end - this.scene.start) / 1e5);
       this.show(track.start(i) - 1.5 * wide, track.end(i) + 1.5 * wide);
       this.focus(track.rows[i], { reveal: false });

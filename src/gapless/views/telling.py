@@ -1,0 +1,115 @@
+"""What a report says, in the words that all its views share: worth of a finding, times with a repair made, figures."""
+
+from __future__ import annotations
+
+from gapless.diagnosis.report import Finding, Prediction, Report, StepTimes
+from gapless.model.kinds import Engine
+from gapless.views import wording
+from gapless.views.lanes import Lanes
+
+NEGLIGIBLE = 0.005  # of the window: a fault that costs less is told in one line
+NO_GAIN = 1.005  # a smaller speed-up is none
+PROFILED = 0.01  # of the window: a profiler that costs more is told apart from the program
+WORTH = 1.02  # gain below which a repair is not worth a change
+
+_KEYS = {Engine.H2D: "h2d", Engine.SM: "sm", Engine.D2H: "d2h"}
+
+
+def step_times(steps: StepTimes) -> str:
+    """Say how long the program's own steps take."""
+    slowest = f"{steps.slowest} {wording.duration(steps.slowest_ms)}"
+    if steps.count == 1:
+        return f"One step: {slowest}."
+    most = f", 19 of 20 within {wording.duration(steps.p95_ms)}" if steps.count >= 20 else ""
+    return f"{steps.count:,} steps: median {wording.duration(steps.median_ms)}{most}, slowest {slowest}."
+
+
+def figures(report: Report, lanes: Lanes) -> dict[Engine | None, tuple[str, ...]]:
+    """Give the cells beside each lane, and under None their headings."""
+    rows: dict[Engine | None, tuple[str, ...]] = {None: ("busy", "moved", "rate")}
+    for engine in lanes.busy:
+        use = report.engines.get(_KEYS.get(engine, ""))
+        moved = use is not None and use.bytes > 0
+        rows[engine] = (
+            wording.percent(use.busy) if use else "",
+            wording.size(use.bytes) if use and moved else "",
+            f"{wording.size(use.gb_per_s * 1e9)}/s" if use and moved else "",
+        )
+    return rows
+
+
+def negligible(finding: Finding, wall_ms: float) -> bool:
+    """Say whether a fault costs too little for more than a line."""
+    return not finding.verdict and not finding.speedup and finding.cost_ms < NEGLIGIBLE * wall_ms
+
+
+def worth(finding: Finding, wall_ms: float) -> str:
+    """Say what the finding's repair gains, else what the finding costs."""
+    if finding.speedup:
+        return gain(finding.speedup, finding.low, finding.high)
+    if not finding.cost_ms:
+        return "" if finding.verdict else "costs nothing"
+    share = f" ({wording.percent(finding.cost_ms / wall_ms)})" if wall_ms else ""
+    return f"{'binds' if finding.verdict else 'costs'} {wording.duration(finding.cost_ms)}{share}"
+
+
+def gains_nothing(finding: Finding, report: Report) -> bool:
+    """Say whether a repair gains nothing alone and is no part of a set that gains."""
+    if finding.repair is None or finding.speedup is None or finding.speedup >= NO_GAIN:
+        return False
+    return report.together is None or finding.repair.name not in report.together.repairs
+
+
+def untraced(report: Report) -> str:
+    """Give the time that gains are counted from, where it is not the measured one: without the profiler's own cost."""
+    untraced = report.replay.untraced_ms if report.replay else None
+    return wording.duration(untraced) if untraced and untraced < (1 - PROFILED) * report.wall_ms else ""
+
+
+def signed(share: float) -> str:
+    """Give a difference in percent, with its sign where it is not nothing."""
+    text = f"{share * 100:+.1f} %"
+    return text if text.strip("+-") != "0.0 %" else "0.0 %"
+
+
+def gain(speedup: float, low: float | None, high: float | None) -> str:
+    """Say what a speed-up is worth."""
+    if speedup < NO_GAIN:
+        return f"no gain ({wording.times(speedup)})"
+    if speedup < WORTH:
+        return f"not worth it ({wording.times(speedup)})"
+    interval = f" ({wording.figure(low)} to {wording.figure(high)})" if low and high else ""
+    return f"{wording.times(speedup)} faster{interval}"
+
+
+def predicted(prediction: Prediction) -> str:
+    """Say what a set of repairs gives."""
+    change = gain(prediction.speedup, prediction.low, prediction.high)
+    return f"{', '.join(prediction.repairs)}: {wording.duration(prediction.wall_ms)}, {change}"
+
+
+def then(finding: Finding, report: Report) -> str:
+    """Say what the program would take with the finding's repair made; empty where that is not known."""
+    if finding.wall_ms is None:
+        return ""
+    change = f"{wording.duration(finding.wall_ms)} instead of "
+    if without := untraced(report):
+        return f"{change}{without}, without the profiler"
+    return change + wording.duration(report.wall_ms)
+
+
+def predictions(report: Report) -> list[str]:
+    """Say what repairs together give, and how far to trust predictions."""
+    lines = [
+        f"{what}: {predicted(prediction)}"
+        for what, prediction in (("Asked for", report.prediction), ("All together", report.together))
+        if prediction
+    ]
+    if report.replay:
+        lines.append(
+            f"The program replayed unchanged takes {wording.duration(report.replay.wall_ms)}, "
+            f"{signed(report.replay.error)} from what was measured: predictions are no surer than that."
+        )
+        if without := untraced(report):
+            lines.append(f"Without the profiler's own cost it would take {without}: gains are counted from that.")
+    return lines
