@@ -60,25 +60,26 @@ export class LaneView {
     this.watch();
   }
 
-  take(scene) {
+  /** Show another scene that has been unpacked; *keep*: at the same stretch of time. */
+  take(scene, { keep = false } = {}) {
     this.scene = scene;
     this.hovered = this.focused = -1;
     this.hoverLane = this.focusLane = null;
     this.paths = new Map();
+    if (!scene.lanes.some((lane) => lane.group === "findings" && Number(lane.short) === this.finding + 1)) this.finding = null;
     const margin = (scene.last - scene.first) * MARGIN;
     this.limits = [scene.first - margin, scene.last + margin];
-    this.t0 ??= scene.start - (scene.end - scene.start) * MARGIN;
-    this.t1 ??= scene.end + (scene.end - scene.start) * MARGIN;
+    if (!keep) {
+      cancelAnimationFrame(this.gliding);
+      this.t0 = scene.start - (scene.end - scene.start) * MARGIN;
+      this.t1 = scene.end + (scene.end - scene.start) * MARGIN;
+    }
     this.parts.refresh(this);
     this.layOut();
   }
 
-  async load(json, { keep = false } = {}) {
-    const scene = await unpack(json);
-    if (!keep) this.t0 = this.t1 = undefined;
-    if (this.finding !== null && this.finding >= scene.lanes.filter((lane) => lane.group === "findings").length)
-      this.finding = null;
-    this.take(scene);
+  async load(json, options) {
+    this.take(await unpack(json), options);
   }
 
   // What is shown

@@ -1,5 +1,7 @@
 // Paints a scene on a canvas: a step a pixel column where intervals are tiny, blocks with names where they are not.
 
+import { bound } from "./scene.js";
+
 const INK = {
   light: {
     paper: "#ffffff", ink: "#1b1f24", muted: "#667080", faint: "#e6e9ed", band: "#f6f7f9", ring: "#0b57d0", path: "#101418",
@@ -81,6 +83,7 @@ export class Painter {
   constructor(canvas) {
     this.canvas = canvas;
     this.ctx = canvas.getContext("2d", { alpha: false });
+    this.fitted = new Map();
   }
 
   paint(frame) {
@@ -402,15 +405,28 @@ export class Painter {
       const figure = share === null || frame.gutter < 90 ? "" : `${share > 0 && share < 0.005 ? "<1" : Math.round(share * 100)} %`;
       ctx.fillStyle = ink.ink;
       ctx.textAlign = "left";
-      const room = Math.floor((frame.gutter - 14 - (figure ? 32 : 0)) / LETTER);
-      const label = row.lane.label.length <= room ? row.lane.label : row.lane.short;
-      const text = label.length <= room ? label : label.slice(0, Math.max(1, room - 1)) + "…";
-      if (row.height >= 10) ctx.fillText(text, 8, middle, frame.gutter - 12);
+      const room = frame.gutter - 16 - (figure ? 34 : 0);
+      if (row.height >= 10) ctx.fillText(this.fitting([row.lane.label, row.lane.short], room), 8, middle);
       ctx.fillStyle = ink.muted;
       ctx.textAlign = "right";
       if (figure) ctx.fillText(figure, frame.gutter - 6, middle);
     }
     ctx.textAlign = "left";
+  }
+
+  /** The first of some texts that fits into so many px, else what fits of the last. */
+  fitting(texts, room) {
+    const key = `${room} ${texts.join("\n")}`;
+    if (!this.fitted.has(key)) {
+      const wide = (text) => this.ctx.measureText(text).width;
+      let text = texts.find((one) => wide(one) <= room);
+      if (text === undefined) {
+        const last = texts.at(-1);
+        text = last.slice(0, bound(Math.min(last.length, 200), (length) => wide(`${last.slice(0, length + 1)}…`) <= room)) + "…";
+      }
+      this.fitted.set(key, text);
+    }
+    return this.fitted.get(key);
   }
 
   /** The whole scene in a strip over the lanes, a row an engine, with what is shown now left bright. */

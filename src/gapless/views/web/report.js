@@ -71,13 +71,14 @@ async function comparison(repairs) {
   const show = async (number) => {
     if (number === shown) return;
     shown = number;
-    for (const side of Object.keys(views)) {
-      const json = repairs[number][side];
-      if (views[side]) await views[side].load(json);
-      else views[side] = new LaneView($(`#${side}`), await unpack(json), { compact: true, label: side });
-    }
-    views.measured.follow(views.predicted);
     for (const words of all("[data-repair]")) words.hidden = Number(words.dataset.repair) !== number;
+    const scenes = await Promise.all(Object.keys(views).map((side) => unpack(repairs[number][side])));
+    if (number !== shown) return; // another one has been chosen meanwhile
+    Object.keys(views).forEach((side, at) => {
+      if (views[side]) views[side].take(scenes[at], { keep: false });
+      else views[side] = new LaneView($(`#${side}`), scenes[at], { compact: true, label: side });
+    });
+    views.measured.follow(views.predicted);
   };
   for (const choice of all("input[name=repair]")) choice.addEventListener("change", () => show(Number(choice.value)));
   await show(0);

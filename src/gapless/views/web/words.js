@@ -55,7 +55,7 @@ export function describe(scene, item) {
     const rate = items.length[item] > 0 ? `, ${size((bytes / items.length[item]) * 1e9)}/s` : "";
     facts.push(["moves", size(bytes) + rate]);
   }
-  if (items.about[item] >= 0) facts.push(["waited for", scene.text(items.about[item])]);
+  if (items.about[item] >= 0) facts.push(["why", scene.text(items.about[item])]);
   const arrows = scene.arrowsAt(item);
   for (const arrow of arrows.slice(0, SHOWN_ARROWS)) facts.push([arrowWords(arrow), otherWords(scene, item, arrow)]);
   if (arrows.length > SHOWN_ARROWS) facts.push(["", `and ${arrows.length - SHOWN_ARROWS} more arrows`]);
