@@ -91,7 +91,7 @@ loops = st.builds(
     pageable=st.booleans(),
     default_stream=st.sampled_from([None, "copy", "kernel"]),
     nonblocking=st.booleans(),
-    malloc=st.booleans(),
+    allocation=st.sampled_from([None, "malloc", "pool"]),
     copy_engines=st.sampled_from([None, 1]),
 )
 

@@ -22,9 +22,10 @@ from hypothesis import strategies as st
 
 from gapless.model.bounds import lower_bounds
 from gapless.model.errors import DeadlockError
-from gapless.model.happens_before import Happened, order
+from gapless.model.happens_before import happened_in, order
 from gapless.model.kinds import Bound, CallKind, CudaError, Engine, MemoryKind, OpKind, StreamKind
 from gapless.model.machine import Machine
+from gapless.model.memory_pool import matters
 from gapless.model.program import Buffer, Event, Flag, Program, Stream
 from gapless.model.schedule import Schedule, schedule
 
@@ -34,6 +35,7 @@ MIB = 1024 * KIB
 
 # ----------------------------------------------------------------------------------------------- the naive simulator
 
+PINNED = MemoryKind.PINNED
 L, P, B, N = StreamKind.LEGACY, StreamKind.PER_THREAD, StreamKind.BLOCKING, StreamKind.NON_BLOCKING
 WAITS = {(L, L), (L, P), (L, B), (P, L), (B, L)}  # the table of R2.1, different streams
 COPIES = (OpKind.H2D, OpKind.D2H, OpKind.D2D, OpKind.H2H)
@@ -49,6 +51,7 @@ class Op:
     stream: int
     work: int
     before: list[Op] = field(default_factory=list)
+    documented: list[Op] = field(default_factory=list)  # of these the ones that a program may rely on
     queue: Any = None
     family: str = ""  # the kind of queue it goes through
     inline: bool = False
@@ -76,6 +79,16 @@ class Op:
 
 
 @dataclass(eq=False)
+class Block:
+    """Free memory of the pool."""
+
+    bytes: int
+    buffer: int = -1
+    freed: Op | None = None
+    told: bool = False
+
+
+@dataclass(eq=False)
 class Host:
     rows: list[int]
     at: int = 0
@@ -83,6 +96,7 @@ class Host:
     until: int = -1
     for_ops: list[Op] = field(default_factory=list)
     has_slots: bool = False
+    covers: list[Op] = field(default_factory=list)  # what its synchronise is about
 
 
 class Naive:
@@ -113,6 +127,12 @@ class Naive:
         grids = program.grids
         self.capacity = lcm(*(g.block.denominator for g in grids if g.block))
         self.units = [int(g.block * self.capacity) for g in grids if g.block]
+        self.free: list[Block] = []  # the pool
+        self.used: dict[int, int] = {}
+        self.reserved = 0
+        self.no_memory: set[int] = set()
+        self.behind: dict[int, Op] = {}
+        self.waits_in_pool: set[int] = set()
 
     # -- the loop
 
@@ -229,7 +249,8 @@ class Naive:
             if need == "holds":
                 self.lock = host
             host.stage = "act"
-            if cost := self.cost(row):
+            cost = self.cost(row) + (self.ask(row) if self.r.call[row] == CallKind.MALLOC_ASYNC else 0)
+            if cost:
                 host.until = self.now + cost
                 return False
         host.until = -1
@@ -239,6 +260,8 @@ class Naive:
             if not all(op.done for op in host.for_ops):
                 return False
             return self.give_back(host, row)
+        if host.stage == "release":
+            return self.give_back(host, row)
         if host.stage == "ready":
             if not all(op.done for op in self.of_row[row].before):
                 return False
@@ -246,6 +269,15 @@ class Naive:
         return False  # receives, slots: somebody else wakes it
 
     def give_back(self, host: Host, row: int) -> bool:
+        asks = (CallKind.SYNC_STREAM, CallKind.SYNC_EVENT, CallKind.SYNC_DEVICE, CallKind.QUERY)
+        if self.r.call[row] in asks and host.stage != "release":
+            over = self.reached(host.covers)
+            for block in self.free if row not in self.errors else []:
+                block.told |= block.freed in over
+            late = self.release() if self.r.call[row] != CallKind.QUERY else 0
+            if late:
+                host.stage, host.until = "release", self.now + late
+                return False
         self.returned[row] = self.now
         host.at += 1
         host.stage, host.for_ops = "begin", []
@@ -254,7 +286,7 @@ class Naive:
         return True
 
     def wait_for(self, host: Host, row: int, ops: list[Op]) -> bool:
-        host.stage, host.for_ops = "wait", ops
+        host.stage, host.for_ops, host.covers = "wait", ops, ops
         return all(op.done for op in ops) and self.give_back(host, row)
 
     def act(self, host: Host, row: int) -> bool:
@@ -278,8 +310,11 @@ class Naive:
         if call == CallKind.QUERY:
             stream, ev = int(self.r.stream[row]), int(self.r.object[row])
             about = self.covered(stream) if stream >= 0 else [self.record[ev]] if ev in self.record else []
+            host.covers = about
             if not all(op.done for op in about):
                 self.errors[row] = CudaError.NOT_READY
+        if call == CallKind.FREE and self.r.flags[row] & Flag.POOL:
+            self.pool_free(int(self.r.object[row]), None)
         if call == CallKind.ELAPSED:
             self.elapsed(row)
         if call == CallKind.SEND:
@@ -414,6 +449,9 @@ class Naive:
                 return False
         host.has_slots = False
         self.issued[row] = self.now
+        if row in self.no_memory:
+            self.errors[row] = CudaError.MEMORY_ALLOCATION
+            return self.give_back(host, row)
         op = self.issue(row, stream)
         op.slots = slots
         until = self.until_when(row)
@@ -436,9 +474,14 @@ class Naive:
             op.empty = kind == OpKind.MALLOC or (kind == OpKind.WAIT and int(r.object[row]) not in self.record)
             op.empty |= r.bytes[row] == 0 and kind in (*COPIES, OpKind.MEMSET)
             op.holds = not op.empty and not (knob == "no" and kind == OpKind.RECORD)
-        op.before = [x for x in self.ops if self.must_wait(x, op)] + list(self.barrier)
+        op.documented = [x for x in self.ops if self.must_wait(x, op)]
         if kind == OpKind.WAIT and int(r.object[row]) in self.record:
-            op.before.append(self.record[int(r.object[row])])
+            op.documented.append(self.record[int(r.object[row])])
+        op.before = op.documented + list(self.barrier)
+        if row in self.waits_in_pool:
+            op.before.append(self.behind[row])
+        if kind == OpKind.FREE:
+            self.pool_free(int(r.object[row]), op)
         if kind == OpKind.RECORD:
             self.record[int(r.object[row])] = op
         if r.flags[row] & Flag.FIRST and self.m.first_launch_barrier:
@@ -481,6 +524,90 @@ class Naive:
         if op.inline:
             op.blocks = op.to_place = 1
         op.queue = self.queue_of(op)
+
+    # -- the pool (R8.2 to R8.5)
+
+    def reached(self, ops: list[Op]) -> set[Op | None]:
+        """The operations, and all that is documented to come before them."""
+        found, todo = set[Op | None](), list(ops)
+        while todo:
+            op = todo.pop()
+            if op not in found:
+                found.add(op)
+                todo += op.documented
+        return found
+
+    def reuse_of(self, row: int) -> int:
+        buffer = self.r.object[row]
+        for later in range(row + 1, len(self.p)):
+            if self.r.call[later] == CallKind.MALLOC_ASYNC and self.r.object[later] == buffer:
+                return -1
+            if self.r.call[later] == CallKind.REUSE and self.r.object[later] == buffer:
+                again = [x for x in range(later + 1, len(self.p)) if self.r.object[x] == buffer]
+                more = [x for x in again if self.r.call[x] in (CallKind.REUSE, CallKind.MALLOC_ASYNC)]
+                while more and self.r.call[more[0]] == CallKind.REUSE:
+                    later = more.pop(0)
+                return int(self.r.second[later])
+        return -1
+
+    def ask(self, row: int) -> int:
+        stream, size, of = int(self.r.stream[row]), max(int(self.r.bytes[row]), 0), self.reuse_of(row)
+        probe = Op(-1, len(self.ops), OpKind.MALLOC, stream, 0)
+        probe.empty = self.m.legacy_noop_barrier != "yes"
+        follows = self.reached([x for x in self.ops if self.must_wait(x, probe)])
+        fit = [b for b in self.free if b.bytes >= size and (b.buffer == of if of >= 0 else size > 0)]
+        policies = self.m.pool_reuse
+        allowed = [
+            [b for b in fit if b.freed is None or b.told or b.freed.stream == stream],
+            [b for b in fit if b.freed in follows and "follow" in policies],
+            [b for b in fit if b.freed is not None and b.freed.done and "opportunistic" in policies],
+        ]
+        for policy, blocks in enumerate(allowed):
+            if blocks:
+                block = min(blocks, key=lambda b: b.bytes)
+                if policy == 2:
+                    self.behind[row] = block.freed
+                return self.hand_out(row, block, size)
+        limit, curve = self.m.pool_max_size, self.m.pool_grow_curve
+        for block in [b for b in self.free if b.freed is None or b.freed.done]:
+            if limit is not None and self.reserved + size > limit:
+                self.free.remove(block)
+                self.reserved -= block.bytes
+        if limit is None or self.reserved + size <= limit:
+            grown = max(size, int(curve[0][0])) if curve and size else size
+            grown = grown if limit is None else min(grown, limit - self.reserved)
+            self.reserved += grown
+            if grown > size:
+                self.free.append(Block(grown - size))
+            self.used[int(self.r.object[row])] = size
+            return round(curve[0][1] * 1000) if curve and grown else 0
+        if fit and "internal" in policies:
+            self.behind[row] = fit[0].freed
+            self.waits_in_pool.add(row)
+            return self.hand_out(row, fit[0], size)
+        self.no_memory.add(row)
+        return 0
+
+    def hand_out(self, row: int, block: Block, size: int) -> int:
+        block.bytes -= size
+        if not block.bytes:
+            self.free.remove(block)
+        self.used[int(self.r.object[row])] = size
+        return 0
+
+    def pool_free(self, buffer: int, op: Op | None) -> None:
+        if buffer in self.used:
+            self.free.append(Block(self.used.pop(buffer), buffer, op))
+
+    def release(self) -> int:
+        given_back = 0
+        for block in [b for b in self.free if b.freed is None or b.freed.done]:
+            if self.reserved > self.m.pool_release_threshold:
+                self.free.remove(block)
+                self.reserved -= block.bytes
+                given_back += block.bytes
+        curve = self.m.pool_release_curve
+        return round(curve[0][1] * 1000) if curve and given_back else 0
 
     # -- queues (R6.6)
 
@@ -632,7 +759,7 @@ class Picks:
         return things[at]
 
 
-KNOBS: dict[str, list[str]] = {
+KNOBS: dict[str, list[Any]] = {
     "h2d_engines": ["1", "2"],
     "shared_copy_engine": ["no", "yes"],
     "copy_arbitration": ["ready", "drain_channel"],
@@ -661,6 +788,11 @@ KNOBS: dict[str, list[str]] = {
     "call_cost": ["0", "4us"],
     "copy_overhead": ["0", "4us"],
     "record_cost": ["0", "4us"],
+    "pool_max_size": ["none", "64MiB", "96MiB"],
+    "pool_reuse": ["all", "none", "follow", "opportunistic", "internal"],
+    "pool_release_threshold": ["0", "64MiB", "max"],
+    "pool_grow_curve": [[], [[16 * MIB, 4000]], [[80 * MIB, 4000], [96 * MIB, 4000]]],
+    "pool_release_curve": [[], [[1, 4000]]],
 }
 
 
@@ -678,31 +810,37 @@ def machines() -> st.SearchStrategy[Machine]:
     return st.tuples(*[NUMBERS] * 6).map(machine_of)
 
 
-def program_of(number: int, numbers: list[tuple[int, ...]]) -> Program:
+def machine_with_pool(numbers: tuple[int, ...]) -> Machine:
+    pick = Picks(numbers)
+    return Machine().with_knobs(**{name: pick(values) for name, values in KNOBS.items() if name in _OF_POOLS})
+
+
+def program_of(number: int, numbers: list[tuple[int, ...]], of_calls: Sequence[str] = ()) -> Program:
     pick = Picks([number])
     program = Program(pick(["legacy", "per-thread"]))
     made = [program.stream(kind=pick([B, N, N, P]), priority=pick([0, 0, -1])) for _ in range(pick(range(1, 5)))]
     events = [program.event() for _ in range(2)]
-    buffer, pinned = program.buffer("b", 64 * MIB), program.buffer("p", MIB, MemoryKind.PINNED)
-    calls = pick([_CALLS, _CALLS, _CALLS[:7], _CALLS[:11], _CALLS[2:19]])
+    buffers, pinned = [program.buffer("b", 64 * MIB), program.buffer("c", 32 * MIB)], program.buffer("p", MIB, PINNED)
+    calls = of_calls or pick([_CALLS, _CALLS, _CALLS[:7], _CALLS[:11], _CALLS[2:19]])
     threads = pick([["main"], ["main", "main", "T1"]])
     for of_call in numbers:
         pick = Picks(of_call)
         with program.thread(pick(threads)):
             stream = pick([*made, *made, program.default])
-            _pick_call(pick, pick(calls), program, stream, events, buffer, pinned)
+            _pick_call(pick, pick(calls), program, stream, events, buffers, pinned)
     program.sync_device()
     return program
 
 
-def programs() -> st.SearchStrategy[Program]:
+def programs(of_calls: Sequence[str] = ()) -> st.SearchStrategy[Program]:
+    """Programs of up to 16 calls: any, or some."""
     call = st.tuples(NUMBERS, NUMBERS)
     calls = st.integers(1, 16).flatmap(lambda count: st.lists(call, min_size=count, max_size=count))
-    return st.builds(program_of, NUMBERS, calls)
+    return st.builds(program_of, NUMBERS, calls, st.just(of_calls))
 
 
 def _pick_call(
-    pick: Picks, call: str, program: Program, stream: Stream, events: list[Event], buffer: Buffer, pinned: Buffer
+    pick: Picks, call: str, program: Program, stream: Stream, events: list[Event], buffers: list[Buffer], pinned: Buffer
 ) -> None:
     time, event, some = pick(range(5)) * TICK, pick(events), (False, True)
     size = pick([-1, -1, 0, 512, 16 * KIB, MIB, 2 * MIB, 8 * MIB])
@@ -736,9 +874,16 @@ def _pick_call(
         case "host":
             program.host(time)
         case "malloc":
-            pick([program, stream]).malloc(buffer)
+            pick([stream, program]).malloc(pick(buffers))
         case "free":
-            pick([program, stream]).free(buffer)
+            pick([stream, program]).free(pick(buffers))
+        case "use":
+            buffer = pick(buffers)
+            stream.malloc(buffer)
+            stream.kernel(time)
+            stream.free(buffer)
+        case "reuse":
+            program.reuse(*pick([buffers, buffers[::-1]]))
         case "host_free":
             program.host_free(pinned)
         case "send":
@@ -751,6 +896,14 @@ _CALLS = (
     *("h2d", "h2d", "d2h", "d2h", "kernel", "kernel", "kernel", "d2d", "h2h", "memset", "function"),
     *("record", "record", "wait", "wait", "sync", "query", "elapsed", "host"),
     *("malloc", "free", "host_free", "send", "receive"),
+)
+_OF_POOLS = (
+    "pool_max_size", "pool_reuse", "pool_release_threshold", "pool_grow_curve", "pool_release_curve", "call_cost",
+    "legacy_noop_barrier",
+)  # fmt: skip
+_MEMORY = (
+    *("use", "use", "use", "use", "malloc", "malloc", "free", "free", "kernel", "kernel"),
+    *("record", "wait", "sync", "query", "host", "reuse"),
 )
 
 
@@ -799,20 +952,34 @@ often = settings(max_examples=300, deadline=None, suppress_health_check=list(Hea
 @given(programs(), machines())
 @shown
 def test_agrees_with_the_naive_simulator(program: Program, machine: Machine):
+    agree(program, machine)
+
+
+@often
+@given(programs(_MEMORY), st.tuples(NUMBERS, NUMBERS).map(machine_with_pool))
+@shown
+def test_the_pool_agrees_with_the_naive_one(program: Program, machine: Machine):
+    """R8.2 to R8.5."""
+    agree(program, machine)
+
+
+def agree(program: Program, machine: Machine) -> None:
     run, naive = run_both(program, machine)
     if run is None or naive is None:
         return
+    rows = program.rows
     for row in range(len(program)):
         op = naive.of_row.get(row)
         got = {
             "begin": int(run.begin[row]), "issued": int(run.issued[row]), "returned": int(run.returned[row]),
             "start": int(run.start[row]), "end": int(run.end[row]), "error": int(run.error[row]),
-            "value": run.elapsed(row),
+            "value": run.elapsed(row), "behind": run.saw.get(row) if rows.op[row] == OpKind.MALLOC else None,
         }  # fmt: skip
         expected = {
             "begin": naive.begin[row], "issued": naive.issued[row], "returned": naive.returned[row],
             "start": op.start if op else -1, "end": op.end if op else -1, "error": naive.errors.get(row, 0),
             "value": naive.values.get(row),
+            "behind": naive.behind[row].row if row in naive.behind and matters(program, machine) else None,
         }  # fmt: skip
         assert got == expected, program.describe(row)
 
@@ -904,13 +1071,7 @@ def test_nothing_starts_before_what_the_documentation_puts_before_it(program: Pr
         run = schedule(program, machine)
     except DeadlockError:
         return
-    happened = Happened(
-        errors=run.error.tolist(),
-        issued=run.order.tolist(),
-        launch_blocking=machine.launch_blocking,
-        sync_memops=machine.sync_memops,
-    )
-    documented, ops = order(program, happened), ran(run)
+    documented, ops = order(program, happened_in(run)), ran(run)
     for x in ops:
         for y in ops:
             if x != y and documented.before(x, y):

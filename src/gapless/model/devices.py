@@ -129,7 +129,7 @@ def make_devices(program: Program, machine: Machine, plan: Plan) -> tuple[list[D
 
 def hop_table(machine: Machine) -> list[list[tuple[int, ...] | None]] | None:
     """Give the machine's hops in ps, by the places of both operations; None if it has none."""
-    if not machine.hops and not machine.graph_node_cost:
+    if not machine.hops and not machine.graph_node_cost and not machine.device_hop:
         return None
     table: list[list[tuple[int, ...] | None]] = [[None] * len(PLACES) for _ in PLACES]
     places = {word: place for place, word in WORD_OF_PLACE.items()}

@@ -14,7 +14,7 @@ from functools import cached_property
 
 from . import tape_words as words
 from .errors import GaplessError
-from .happens_before import Happened, Order, order
+from .happens_before import Order, happened_in, order
 from .kinds import CudaError, Engine
 from .races import Race, RaceClass, Races, find_races
 from .schedule import Schedule
@@ -179,11 +179,7 @@ class _Answers:
 
     def __init__(self, run: Schedule) -> None:
         self.run = run
-        machine = run.machine
-        self._happened = Happened(
-            errors=run.error.tolist(), issued=run.order.tolist(),
-            launch_blocking=machine.launch_blocking, sync_memops=machine.sync_memops,
-        )  # fmt: skip
+        self._happened = happened_in(run)
 
     @cached_property
     def order(self) -> Order:

@@ -50,9 +50,10 @@ def fits(program: Program, machine: Machine, plan: Plan) -> bool:
     special = (
         plan.late, plan.lag, plan.slots, plan.drain_first, plan.first, plan.empty, plan.triggers, machine.hops,
         machine.issue_latency, machine.turnaround, machine.graph_node_cost, machine.sync_return, machine.record_cost,
+        machine.device_hop,
         machine.inline_idle, machine.inline_pending, machine.smem_config_per_sm,
     )  # fmt: skip
-    if any(special) or plan.entries is not None or plan.slowed is not None:
+    if any(special) or plan.pools or plan.entries is not None or plan.slowed is not None:
         return False
     if machine.queues_of(copies=False) is not None or machine.queues_of(copies=True) is not None:
         return False

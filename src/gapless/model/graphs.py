@@ -152,6 +152,10 @@ class Captures:
             sim.hosts.errors[row] = error
         return bool(error)
 
+    def holds(self, row: int) -> bool:
+        """Tell whether the stream of a row is being captured."""
+        return self._sim.stream_of[row] in self._of_stream
+
     def _operation(self, thread: HostThread, row: int, op: int) -> bool:
         sim = self._sim
         stream, event = sim.stream_of[row], sim.object[row] if sim.object else -1

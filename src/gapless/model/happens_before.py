@@ -23,6 +23,7 @@ import numpy as np
 from .columns import Rows
 from .errors import GaplessError
 from .kinds import CallKind, MemoryKind, OpKind, StreamKind
+from .memory_pool import reuses
 from .ordering import fences, is_blocking, is_empty_action
 from .program import Flag, Program
 
@@ -74,19 +75,26 @@ class Happened:
 
     ``errors``: the CUDA error of each call, by row; None if not known: then no call fails, and no query orders
     anything. ``issued``: the rows of the calls in the order in which the driver took them (R1.1); None: as the text
-    has them, each thread as far as it can go. ``launch_blocking`` and ``sync_memops`` are the machine's (section 4,
-    R3.2).
+    has them, each thread as far as it can go. ``behind``: by row of a stream-ordered allocation, the free that it
+    comes behind in this run because the pool gave it that memory (R8.4). ``launch_blocking`` and ``sync_memops`` are
+    the machine's (section 4, R3.2).
     """
 
     errors: Mapping[int, int] | Sequence[int] | None = None
     issued: Sequence[int] | None = None
+    behind: Mapping[int, int] = field(default_factory=dict[int, int])
     launch_blocking: bool = False
     sync_memops: bool = False
 
 
 def happened_in(run: Schedule) -> Happened:
     """Give what happened in a scheduled run."""
-    return Happened(run.error.tolist(), run.order.tolist(), run.machine.launch_blocking, run.machine.sync_memops)
+    behind = {row: free for row, free in run.saw.items() if run.program.rows.op[row] == OpKind.MALLOC}
+    machine = run.machine
+    return Happened(
+        run.error.tolist(), run.order.tolist(), behind,
+        launch_blocking=machine.launch_blocking, sync_memops=machine.sync_memops,
+    )  # fmt: skip
 
 
 class Order:
@@ -299,8 +307,8 @@ class _Walk:
         self._graphs: list[_Exec | None] = [None] * len(program.graphs)
         self._capturing: dict[int, _Capture] = {}
         self._captured_events: dict[int, tuple[_Capture, tuple[int, ...]]] = {}
-        self._freed: dict[int, State] = {}  # buffer -> its stream-ordered free
-        self._reused: dict[int, int] = _reused(program)
+        self._freed: dict[int, tuple[int, State]] = {}  # buffer -> its stream-ordered free
+        self._reused: dict[int, int] = reuses(program)
 
     def _line(self) -> _Line:
         self._count += 1
@@ -420,7 +428,7 @@ class _Walk:
         if op == OpKind.RECORD:
             step = step._replace(clock=self._record(row, stream))
         elif op == OpKind.FREE:
-            self._freed[self._objects[row]] = line.state()
+            self._freed[self._objects[row]] = row, line.state()
         if stream.legacy and op != OpKind.RECORD:  # R2.3: a record orders no later work of the blocking streams
             stream.holds = line.state()
         if op == OpKind.P2P and self._calls[row] == CallKind.COPY_SYNC:
@@ -490,12 +498,16 @@ class _Walk:
                 other.holds = other.line.state()
 
     def _handed_out_again(self, row: int, line: _Line) -> None:
-        """R8.3: once some thread has synchronised with the free, the pool may hand the memory out to any stream."""
-        freed = self._freed.get(self._reused.get(row, -1))
-        if freed is None:
+        """R8.3: once some thread has synchronised with the free, the pool may hand the memory out to any stream.
+
+        R8.4: or because the free was over, or the driver lets the allocation wait for it; that is seen in a run.
+        """
+        free, freed = self._freed.get(self._reused.get(row, -1), (-1, NOTHING))
+        if free < 0:
             return
         _, index, count = freed
-        if any(index < len(host.clock) and host.clock[index] >= count for host in self._hosts):
+        told = any(index < len(host.clock) and host.clock[index] >= count for host in self._hosts)
+        if told or self._happened.behind.get(row) == free:
             line.learn(freed)  # HB10
 
     # ---------------------------------------------------------------------------------------------- capture and launch
@@ -602,18 +614,3 @@ def _overtakes(program: Program) -> set[int]:
     rows = program.rows
     dependent = np.flatnonzero(rows.flags & int(Flag.PROGRAMMATIC)).tolist()
     return {row for row in dependent if program.grids[rows.grid[row]].prologue >= rows.duration[row] >= 0}
-
-
-def _reused(program: Program) -> dict[int, int]:
-    """Give for each allocation whose memory is handed out again the buffer that had it before."""
-    rows, malloc, reused = program.rows, dict[int, int](), dict[int, int]()
-    if CallKind.REUSE not in rows.call:
-        return reused
-    for row, (call, buffer, of) in enumerate(
-        zip(rows.call.tolist(), rows.object.tolist(), rows.second.tolist(), strict=True)
-    ):
-        if call == CallKind.MALLOC_ASYNC:
-            malloc[buffer] = row
-        elif call == CallKind.REUSE and buffer in malloc:
-            reused[malloc[buffer]] = of
-    return reused

@@ -13,6 +13,7 @@ from .devices import DeviceState, StreamState
 from .engines import TIMER, UNLOCK
 from .graphs import Captures
 from .kinds import Bound, CallKind, CudaError, OpKind
+from .memory_pool import Known
 from .plan import Action, Lock, Place, Until
 from .program import Flag
 from .queues import Channels, LaunchQueue, Staging
@@ -26,13 +27,14 @@ BEGIN, ENTER, PAID, ACT, LATE, RETURN = range(6)
 _OF_GRAPHS = (CallKind.CAPTURE, CallKind.CAPTURE_END, CallKind.GRAPH_BUILD, CallKind.GRAPH_LAUNCH)
 
 
-_LAUNCH, _WORK, _OP_RECORD = int(CallKind.LAUNCH), Bound.WORK, int(OpKind.RECORD)
+_TELLS = (CallKind.SYNC_STREAM, CallKind.SYNC_EVENT, CallKind.SYNC_DEVICE, CallKind.QUERY)
+_LAUNCH, _WORK, _OP_RECORD, _OP_MALLOC = int(CallKind.LAUNCH), Bound.WORK, int(OpKind.RECORD), int(OpKind.MALLOC)
 
 
 class HostThread:
     """A host thread: where it is in its calls."""
 
-    __slots__ = ("at", "drained", "has_slots", "index", "pending", "row", "rows", "runnable", "stage")
+    __slots__ = ("at", "covers", "drained", "has_slots", "index", "pending", "row", "rows", "runnable", "stage")
 
     def __init__(self, index: int, rows: range | list[int]) -> None:
         self.index = index
@@ -42,6 +44,7 @@ class HostThread:
         self.stage = BEGIN
         self.runnable = True
         self.pending = 0  # operations it waits for
+        self.covers: Known = {}  # what is over when its synchronise returns; where it matters to the pools (R8.3)
         self.has_slots = False
         self.drained = False
 
@@ -87,6 +90,7 @@ class Hosts:
             for column in (plan.cost, plan.lock, plan.entries, plan.queue_bytes)
         )
         self._plain = plan.cost is None and plan.lock is None and plan.entries is None and not self.capturing
+        self._plain &= sim.pools is None
 
     def wake(self, thread: HostThread) -> None:
         """Let a host thread go on."""
@@ -127,9 +131,12 @@ class Hosts:
                 if self._full and self._stands_behind_full_queue(thread):
                     return
                 thread.stage = ACT
-                if cost is not None and cost[row]:
+                paid = cost[row] if cost is not None else 0
+                if sim.pools is not None and sim.op_kind[row] == _OP_MALLOC and not self.captures.holds(row):
+                    paid += sim.pools.ask(row)  # R8.5
+                if paid:
                     thread.stage = PAID
-                    if not self._pay(thread, cost[row]):
+                    if not self._pay(thread, paid):
                         return
                     now = sim.now
             if thread.stage == PAID:
@@ -139,8 +146,11 @@ class Hosts:
                 return
             if thread.stage == LATE:
                 thread.stage = RETURN
-                if row in late:
-                    heappush(sim.events, (now + late[row], TIMER, thread.index, 0))
+                after = late.get(row, 0)
+                if sim.pools is not None:
+                    after += self._pool_is_told(thread, row)
+                if after:
+                    heappush(sim.events, (now + after, TIMER, thread.index, 0))
                     return
             self.returned[row] = now
             thread.at += 1
@@ -199,16 +209,16 @@ class Hosts:
         self._take(row)
         thread.stage = LATE
         if action == Action.SYNC_STREAM:
-            return self._wait(thread, self._covered(sim.stream(row)))
+            return self._synchronise(thread, self._covered(sim.stream(row)))
         if action == Action.SYNC_EVENT:
             record = sim.saw[row] = sim.recorded[sim.object[row]]  # R5.4: the snapshot at the call
-            return self._wait(thread, [record])
+            return self._synchronise(thread, [record])
         if action == Action.DRAIN:
-            return self._wait(thread, _last(self._current_device(row)))  # R2.6
+            return self._synchronise(thread, _last(self._current_device(row)))  # R2.6
         if action == Action.RECEIVE:
             return self._receive(thread, row)
         if action == Action.QUERY:
-            self._query(row)
+            self._query(thread, row)
         elif action == Action.ELAPSED:
             self._elapsed(row)
         elif action == Action.BARRIER:
@@ -221,6 +231,8 @@ class Hosts:
             self.captures.finish(thread, row)
         elif action == Action.GRAPH_BUILD:
             self.captures.build(row)
+        elif sim.pools is not None and sim.call[row] == CallKind.FREE and sim.has_flag(row, Flag.POOL):
+            sim.pools.freed_by_host(row, self._current_device(row))
         return True
 
     def _put(self, thread: HostThread, row: int) -> bool:
@@ -266,6 +278,12 @@ class Hosts:
             return [stream.last]
         return [stream.last, *(other.last for other in stream.device.feeders)]  # R2.5
 
+    def _synchronise(self, thread: HostThread, ops: list[int]) -> bool:
+        """Let a thread wait for what a synchronise covers."""
+        if self._sim.pools is not None:
+            thread.covers = self._sim.pools.covered(ops)
+        return self._wait(thread, ops)
+
     def _wait(self, thread: HostThread, ops: Iterable[int]) -> bool:
         """Let a thread wait for operations; tell whether it need not."""
         sim = self._sim
@@ -296,7 +314,15 @@ class Hosts:
             self.waits[op] = (_WORK, self._sim.bound_by[op])
             self.come_back(self.on_ready.pop(op))
 
-    def _query(self, row: int) -> None:
+    def _pool_is_told(self, thread: HostThread, row: int) -> int:
+        """R8.3, R8.5: after a synchronise the pool knows more, and gives back what it may; give the time that takes."""
+        pools, call = self._sim.pools, self._sim.call[row]
+        if pools is None or call not in _TELLS or row in self.errors:
+            return 0
+        pools.told(thread.covers)
+        return pools.release(self._current_device(row)) if call != CallKind.QUERY else 0
+
+    def _query(self, thread: HostThread, row: int) -> None:
         """R2.5, R5.3: success if nothing that it is about is pending."""
         sim = self._sim
         if sim.stream_of[row] >= 0:
@@ -304,6 +330,8 @@ class Hosts:
         else:
             sim.saw[row] = sim.recorded[sim.object[row]]
             about = [sim.saw[row]]
+        if sim.pools is not None:
+            thread.covers = sim.pools.covered(about)
         if any(op >= 0 and sim.is_pending(op) for op in about):
             self.errors[row] = CudaError.NOT_READY
 
@@ -320,8 +348,11 @@ class Hosts:
             self.values[row] = sim.end[second] - sim.end[first]
 
     def _refused(self, row: int) -> bool:
-        """R5.5: an event and the stream that records it belong to one device."""
+        """R5.5: an event and the stream that records it belong to one device. R8.4: a pool at its limit has nothing."""
         sim = self._sim
+        if sim.pools is not None and sim.op_kind[row] == _OP_MALLOC and sim.pools.refused(row):
+            self.errors[row] = CudaError.MEMORY_ALLOCATION
+            return True
         if sim.op_kind[row] != _OP_RECORD:
             return False
         device = sim.program.events[sim.object[row]].device

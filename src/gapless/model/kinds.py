@@ -174,3 +174,4 @@ class Bound(IntEnum):
     LOCK = 14  # calls: another thread's call held the driver's lock (R4.2)
     STAGING = 15  # calls: no staging slot free (R3.12)
     MESSAGE = 16  # calls: another thread had not sent yet
+    POOL = 17  # the free of the memory that the pool hands out again (R8.4)

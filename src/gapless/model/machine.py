@@ -9,7 +9,10 @@ Knobs have the names, values and meaning of section 14 of the specification; the
 In text and in files a value is written as on a tape's ``machine`` line (``"3.4us"``, ``"24KiB"``, ``"0.85,0.935"``,
 ``"none"``, ``"ideal"``); in Python times are picoseconds, sizes bytes, "none" and "ideal" are None.
 
-Three knobs are the model's own; they do nothing in ``teaching``: ``default_stream_queue`` (under ``mod``: do default
+Six knobs are the model's own. A program sets the pool of its stream-ordered memory by three of them (R8.4, R8.5):
+``pool_max_size`` (``maxSize`` of the pool), ``pool_reuse`` (the policies that are on: ``all``, ``none``, or some of
+``follow,opportunistic,internal``), ``pool_release_threshold`` (a size, or ``max``). The others do nothing in
+``teaching``: ``default_stream_queue`` (under ``mod``: do default
 streams have a queue of their own, or share those of the others, as on Fermi), ``kernel_tail`` (the last part of a
 kernel's time in which its blocks end one by one and its SMs fall free, for kernels of known shape; on an H200 kernels
 that fill the GPU follow each other back to back in 0.94 of their time alone), ``sync_return`` (from the end of what a
@@ -27,13 +30,17 @@ Beyond the knobs a file may hold what was measured; all of it is empty in ``teac
     How long after the return of a pageable H2D copy its data land (R3.12).
 ``staging_curve``
     Host time to stage a pageable H2D copy, added to the cost of the call (R3.12).
+``pool_grow_curve``, ``pool_release_curve``
+    Host time to get memory for the pool of stream-ordered memory, and to give it back at a synchronise (R8.5). The
+    first point of the one is the least that a pool grows by.
 ``duplex_curve``
     ``[[bytes, H2D factor, D2H factor], ...]``: the knob ``duplex`` by the size of the copy that is slowed. A copy whose
     size is not known takes the knob. Setting the knob drops the curve.
 ``call_costs``
     Host time of each kind of call under ``call_cost=measured``: ns, or a curve over bytes. Keys are names of
     ``CallKind`` in lower case; also ``copy_async_d2d`` and so on for one kind of copy, ``record_untimed``, and
-    ``malloc_pooled``, ``free_pooled`` for blocks of up to 1 MiB while another such block is allocated.
+    ``malloc_pooled``, ``free_pooled`` for blocks of up to 1 MiB while another such block is allocated, and
+    ``malloc_async_first`` for the first stream-ordered allocation of a process, where the program marks it.
 ``late_costs``
     The same, for the part of a call's own work that comes after its waiting (``cudaFreeHost`` unmaps when all is done).
 ``hops``
@@ -49,6 +56,8 @@ Beyond the knobs a file may hold what was measured; all of it is empty in ``teac
     ``{"sm": ns, ...}``: from the end of a call's cost to the earliest start of its operation on that engine.
 ``graph_node_cost``
     ns that a node of a graph takes to start after the one it waits for (instead of the hop).
+``device_hop``
+    ns from the end of an operation to the start of one on another device that waited for it (instead of the hop).
 ``launch_contention``
     ``[[threads, factor], ...]``: what a launch costs when so many host threads are inside calls (R4.2).
 
@@ -159,6 +168,21 @@ def _read_fraction(text: str) -> Fraction:
     return value
 
 
+def _read_reuse(text: str) -> tuple[str, ...]:
+    words = {"all": _POLICIES, "none": ()}.get(text, tuple(text.split(",")))
+    if not set(words) <= set(_POLICIES):
+        raise ValueError
+    return tuple(policy for policy in _POLICIES if policy in words)
+
+
+def _write_reuse(value: tuple[str, ...]) -> str:
+    return {_POLICIES: "all", (): "none"}.get(tuple(value), ",".join(value))
+
+
+def _read_threshold(text: str) -> int:
+    return _MOST if text == "max" else parse_size(text)
+
+
 def _read_call_cost(text: str) -> int | str:
     return text if text == "measured" else parse_time(text)
 
@@ -177,6 +201,10 @@ _PRIORITIES = _Values(
     _read_priorities, lambda v: "any" if v is None else f"{v[0]},{v[1]}", "any, or lowest,highest as 0,-5"
 )
 _FRACTION = _Values(_read_fraction, _plain, "a fraction in [0, 1)")
+_POLICIES = ("follow", "opportunistic", "internal")
+_REUSE = _Values(_read_reuse, _write_reuse, "all, none, or some of follow,opportunistic,internal")
+_MOST = 2**64 - 1  # bytes: the largest threshold that cudaMemPoolSetAttribute takes
+_THRESHOLD = _Values(_read_threshold, lambda v: "max" if v == _MOST else format_size(v), "a size, or max")
 _CALL_COST = _Values(_read_call_cost, lambda v: v if v == "measured" else format_time(v), "a time, or measured")
 
 
@@ -196,7 +224,7 @@ _HOPS = tuple(f"{a}>{b}" for a in ENGINE_WORDS for b in ENGINE_WORDS)
 _CALLS = (
     *(call.name.lower() for call in CallKind),
     *(f"{call}_{op.name.lower()}" for call in ("copy_async", "copy_sync") for op in OpKind),
-    *("record_untimed", "malloc_pooled", "free_pooled"),
+    *("record_untimed", "malloc_pooled", "free_pooled", "malloc_async_first"),
 )
 
 
@@ -260,6 +288,11 @@ class Machine:
     driver_lock: bool = _knob(False, _YES_NO)  # R4.2
     launch_blocking: bool = _knob(False, _YES_NO)  # section 4
 
+    # The pool of stream-ordered memory
+    pool_max_size: int | None = _knob(None, _size(none=True))  # R8.4
+    pool_reuse: tuple[str, ...] = _knob(_POLICIES, _REUSE)  # R8.4
+    pool_release_threshold: int = _knob(0, _THRESHOLD)  # R8.5
+
     # Costs
     launch_cost: int = _knob(0, _TIME)  # section 10: host time of a kernel launch
     call_cost: int | str = _knob(0, _CALL_COST)  # section 10: host time of any other call
@@ -278,6 +311,8 @@ class Machine:
     inline_curve: Curve = _curve()
     pageable_lag_curve: Curve = _curve()
     staging_curve: Curve = _curve()
+    pool_grow_curve: Curve = _curve()
+    pool_release_curve: Curve = _curve()
     duplex_curve: Curve = _curve(3)
     launch_contention: Curve = _curve()
     call_costs: Mapping[str, float | Curve] = _table(curves=True, keys=_CALLS)
@@ -286,6 +321,7 @@ class Machine:
     turnaround: Mapping[str, float] = _table(keys=COPY_WORDS)
     issue_latency: Mapping[str, float] = _table(keys=ENGINE_WORDS)
     graph_node_cost: float = field(default=0.0, metadata={"number": True})
+    device_hop: float = field(default=0.0, metadata={"number": True})
 
     @classmethod
     def named(cls, profile: str = "teaching", **knobs: Any) -> Self:

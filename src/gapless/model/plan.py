@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from .errors import GaplessError
 from .kinds import CallKind, MemoryKind, OpKind, StreamKind
 from .machine import Machine, interpolate
+from .memory_pool import matters
 from .ordering import is_empty_action
 from .program import Flag, Grid, Program
 
@@ -103,6 +104,7 @@ class Plan:
     blocks: list[int]  # of each grid
     rounds: list[int]  # of each grid: a kernel's time is that of so many rounds of blocks
     tails: list[float]  # of each grid: last part of a kernel's time in which its SMs fall free (kernel_tail)
+    pools: bool  # it matters which memory the stream-ordered pool hands out (R8.4, R8.5)
     triggers: dict[int, int]  # of some grids: after so long a block lets the dependent kernel start (R6.14)
     capacity: int  # units of the SM pool of a device
 
@@ -148,7 +150,7 @@ class _Planner:
             slots=_sparse(slots),
             pieces=_sparse(pieces),
             drain_first=self._drain_first(),
-            first=set(np.flatnonzero(self.rows.flags & Flag.FIRST).tolist()) if machine.first_launch_barrier else set(),
+            first=self._first() if machine.first_launch_barrier else set(),
             empty=self._empty(),
             lock=self._lock() if machine.driver_lock and multi else None,
             entries=self._entries(place),
@@ -159,6 +161,7 @@ class _Planner:
             blocks=blocks,
             rounds=rounds,
             tails=self._tails(),
+            pools=matters(self.program, machine),
             triggers={i: grid.trigger for i, grid in enumerate(self.program.grids) if grid.trigger >= 0},
             capacity=capacity,
         )
@@ -359,6 +362,11 @@ class _Planner:
             action[(call == CallKind.FUNCTION_ATTRIBUTES) & self._flag(Flag.FIRST)] = Action.BARRIER  # R4.1
         return action
 
+    def _first(self) -> set[int]:
+        """R4.1: the first use of a kernel. The first one of a pool, say, holds nothing up."""
+        kernels = np.isin(self.call, (CallKind.LAUNCH, CallKind.GRAPH_BUILD, CallKind.FUNCTION_ATTRIBUTES))
+        return set(np.flatnonzero(self._flag(Flag.FIRST) & kernels).tolist())
+
     def _drain_first(self) -> set[int]:
         wait = np.zeros(len(self.call), np.bool_)
         if self.machine.stack_limit_sync:
@@ -420,6 +428,7 @@ class _Planner:
                     name = f"{CallKind(kind).name.lower()}_{OpKind(op).name.lower()}"
                     self._entry(cost, of_kind & (self.op == op), table, name)
         self._entry(cost, (self.call == CallKind.RECORD) & self._flag(Flag.UNTIMED), table, "record_untimed")
+        self._entry(cost, (self.call == CallKind.MALLOC_ASYNC) & self._flag(Flag.FIRST), table, "malloc_async_first")
         pooled = self._from_live_pool() if "malloc_pooled" in table or "free_pooled" in table else None
         if pooled is not None:
             self._entry(cost, (self.call == CallKind.MALLOC) & pooled, table, "malloc_pooled")

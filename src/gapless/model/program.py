@@ -82,7 +82,7 @@ WHOLE_GPU = Fraction(1)
 class Flag(IntFlag):
     """What else is to be said about a call."""
 
-    FIRST = 1  # the first use of a kernel the program has not launched before (R4.1)
+    FIRST = 1  # the first use of a kernel (R4.1), or of the pool of stream-ordered memory (section 4)
     UNTIMED = 2  # a record of an event without timing (R5.7)
     EXTERNAL = 4  # a wait with cudaEventWaitExternal (R7.4)
     PROGRAMMATIC = 8  # a kernel launched as programmatic dependent of the one before (R6.14)
@@ -637,10 +637,11 @@ class Stream:
             cost=_time(cost),
         )
 
-    def malloc(self, buffer: Buffer, *, label: str = "", cost: Time | None = None) -> int:
-        """``cudaMallocAsync`` (section 8)."""
+    def malloc(self, buffer: Buffer, *, label: str = "", cost: Time | None = None, first: bool = False) -> int:
+        """``cudaMallocAsync`` (section 8). ``first``: the first one of the process, which makes the pool."""
         self.program._from_pool.add(buffer.row)
-        return self._allocation(CallKind.MALLOC_ASYNC, OpKind.MALLOC, buffer, label, cost)
+        flags = int(Flag.FIRST) if first else 0
+        return self._allocation(CallKind.MALLOC_ASYNC, OpKind.MALLOC, buffer, label, cost, flags)
 
     def free(self, buffer: Buffer, *, label: str = "", cost: Time | None = None) -> int:
         """``cudaFreeAsync`` (section 8)."""
@@ -705,10 +706,13 @@ class Stream:
         self._accesses(row, [], [dst] if dst else [])
         return row
 
-    def _allocation(self, call: CallKind, op: OpKind, buffer: Buffer, label: str, cost: Time | None) -> int:
+    def _allocation(
+        self, call: CallKind, op: OpKind, buffer: Buffer, label: str, cost: Time | None, flags: int = 0
+    ) -> int:
         return self.program._add(
-            call, op, self.row, buffer.row, duration=0, bytes=buffer.info.bytes, label=label, cost=_time(cost)
-        )
+            call, op, self.row, buffer.row, duration=0, bytes=buffer.info.bytes, flags=flags, label=label,
+            cost=_time(cost),
+        )  # fmt: skip
 
     def _accesses(self, row: int, reads: Iterable[Buffer | Part], writes: Iterable[Buffer | Part]) -> None:
         for place in reads:

@@ -43,6 +43,7 @@ BOUND_WORDS: Mapping[Bound, str] = {
     Bound.LOCK: "driver lock",
     Bound.STAGING: "staging slot",
     Bound.MESSAGE: "message",
+    Bound.POOL: "memory pool",
 }
 
 
@@ -80,7 +81,7 @@ class Schedule:
         what kept it from returning afterwards.
     ``saw``
         The record that a wait, a synchronise or a query of an event was about (-1: never recorded); the send that a
-        receive got.
+        receive got; the free that a stream-ordered allocation comes behind because the pool gave it that memory (R8.4).
     ``values``
         ps that ``elapsed`` gave.
     """

@@ -36,6 +36,7 @@ from .errors import DeadlockError
 from .hosts import Hosts
 from .kinds import Bound, CallKind, MemoryKind, OpKind
 from .machine import Machine
+from .memory_pool import MemoryPools
 from .ordering import is_empty_action
 from .plan import Place, Plan
 from .program import Flag, Program
@@ -48,9 +49,12 @@ _NONE, _HOST, _STREAM, _FENCE, _EVENT, _FIRST_USE, _QUEUE = (
     int(bound)
     for bound in (Bound.NONE, Bound.HOST, Bound.STREAM, Bound.FENCE, Bound.EVENT, Bound.FIRST_USE, Bound.QUEUE)
 )
-_OP_KERNEL, _OP_H2D, _OP_RECORD, _OP_WAIT, _OP_P2P, _OP_GRAPH = (
-    int(kind) for kind in (OpKind.KERNEL, OpKind.H2D, OpKind.RECORD, OpKind.WAIT, OpKind.P2P, OpKind.GRAPH)
-)
+_OP_KERNEL, _OP_H2D, _OP_RECORD, _OP_WAIT, _OP_P2P, _OP_GRAPH, _OP_MALLOC, _OP_FREE = (
+    int(kind)
+    for kind in (
+        OpKind.KERNEL, OpKind.H2D, OpKind.RECORD, OpKind.WAIT, OpKind.P2P, OpKind.GRAPH, OpKind.MALLOC, OpKind.FREE,
+    )
+)  # fmt: skip
 _COPY_SYNC = int(CallKind.COPY_SYNC)
 
 
@@ -74,8 +78,11 @@ class Simulator:
         self.done_at: dict[int, int] = {}  # when kernels with a trigger will end (R6.14)
 
         self.hops, self.latency = hop_table(machine), latencies(machine)
+        self._device_hop = round(machine.device_hop * 1000) if len(self.devices) > 1 else 0
         self.timed = self.hops is not None or any(self.latency)
         self.inlines = bool(machine.inline_idle or machine.inline_pending)
+        self.pools = MemoryPools(self) if plan.pools else None
+        self.special = _SPECIAL | {_OP_MALLOC, _OP_FREE} if plan.pools else _SPECIAL
         self.queued = any(queues is not None for device in self.devices for queues in device.queues)
         self.pooled = any(device.pool is not None for device in self.devices)
         self.starts_more = self._rows_that_start_more()
@@ -251,11 +258,13 @@ class Simulator:
         if stream.fenced:
             if device.fence >= 0 and device.fence != last:  # R2.1
                 waits += self.wait_behind(op, device.fence, _FENCE)
+            if self.pools is not None:
+                self.pools.issued(stream)
         elif stream.legacy:
             waits += self._issue_on_legacy(op, device)
         if device.barrier >= 0:
             waits += self.wait_behind(op, device.barrier, _FIRST_USE)
-        if kind in _SPECIAL or self.plan.first:
+        if kind in self.special or self.plan.first:
             waits += self._special(op, kind, stream)
         stream.last = op
         left[op] = waits
@@ -285,9 +294,17 @@ class Simulator:
         waits = 0
         if kind == _OP_RECORD:
             self.recorded[self.object[op]] = op  # R5.1, R5.4
+            if self.pools is not None:
+                self.pools.recorded(op, stream)
         elif kind == _OP_WAIT:
             record = self.saw[op] = self.recorded[self.object[op]]
             waits = self.wait_behind(op, record, _EVENT) if record >= 0 else 0  # R5.2, R5.3
+            if self.pools is not None:
+                self.pools.waits_for(stream, record)
+        elif kind == _OP_MALLOC and self.pools is not None:
+            waits = self.pools.allocated(op)  # R8.4
+        elif kind == _OP_FREE and self.pools is not None:
+            self.pools.freed(op, stream)  # R8.2
         elif kind == _OP_P2P and self.call[op] == _COPY_SYNC:
             waits = self._issue_on_both(op, stream)
         elif kind == _OP_GRAPH:
@@ -309,8 +326,11 @@ class Simulator:
         for other in device.feeders:
             if other.last >= 0:
                 waits += self.wait_behind(op, other.last, _FENCE)
-        if not (knob == "no" and kind == _OP_RECORD):  # R2.8: such a record covers them, but does not hold them
+        holds = not (knob == "no" and kind == _OP_RECORD)  # R2.8: such a record covers them, but does not hold them
+        if holds:
             device.fence = op
+        if self.pools is not None:
+            self.pools.acted_on_legacy(op, device.legacy, holds=holds)
         return waits
 
     def _issue_on_both(self, op: int, stream: StreamState) -> int:
@@ -389,6 +409,8 @@ class Simulator:
         if op >= self.rows and before >= self.rows and self.launch[op - self.rows] == self.launch[before - self.rows]:
             return round(self.machine.graph_node_cost * 1000)
         before = self.stands_for[before]
+        if self._device_hop and self.stream(before).device is not self.stream(op).device:
+            return self._device_hop  # D10
         hops = self.hops[self.place[before]][self.place[op]]
         if hops is None:
             return 0

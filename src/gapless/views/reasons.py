@@ -88,6 +88,7 @@ def why(run: Schedule, gap: Gap, lines: Sequence[int] | NDArray[np.int32] = ()) 
         Bound.GRID_SLOT: ": no more kernels can be resident",
         Bound.QUEUE: f" (stream {its}): both streams share a hardware queue",
         Bound.WORKER: ", which has the thread for host functions",
+        Bound.POOL: f" (stream {its}): the pool is at its limit and hands out the memory that this frees",
     }.get(bound, "")
 
 
