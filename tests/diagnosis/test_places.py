@@ -92,6 +92,7 @@ def test_the_calls_own_stack_is_the_place(gpu, host):
         ("cuMemcpyHtoD_v2;cudaMemcpy;upload(float*);main;__libc_start_main;_start", "upload(float*)"),
         ("0x7f0012345678;libcudart.so.13+0x1f2;solver+0x4a10;libc.so.6+0x29d90", "solver+0x4a10"),
         ("cudaStreamSynchronize;solver.cu(91): advance;main.cpp(12): main", ("solver.cu", 91, "advance")),
+        ("cudaMalloc;/usr/local/cuda-13.0/include/cuda_runtime.h(879): grow;main;_start", "grow"),
         ("void at::native::copy_kernel<float>(at::Tensor&);torch::autograd::run();_PyEval_EvalFrameDefault", None),
     ],
 )

@@ -232,7 +232,7 @@ class Case:
         """Where the host was while these waits for it lasted, most frequent first."""
         calls = self.work.calls
         found = self.places.at_moments(calls.thread[waits.call], calls.start[waits.call] - waits.cost // 2)
-        if found or not (calls.stack[waits.call] >= 0).any():
+        if any(place.file for place in found) or not (calls.stack[waits.call] >= 0).any():
             return found
         # Nothing tells where the host was, but where it got to in the end is known.
         return tuple(replace(place, function=f"before {place.function}") for place in self.where(waits.call))

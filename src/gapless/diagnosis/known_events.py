@@ -3,9 +3,9 @@
 Only events that something waits for are of use. Every record is an event of its own, so that a wait means the record
 that it meant (R5.2), however often the program used the same event.
 
-Most traces name no events. Two things still show a stream that waits for another: an operation that starts the moment
-another stream's has ended, although all that is known had let it start long before; and a record with a wait straight
-behind it (``wait_stream``), between work of two streams that kept that order.
+Recordings name all events. Most traces name none; two things still show a stream that waits for another: an operation
+that starts the moment another stream's has ended, although all that is known had let it start long before; and a record
+with a wait straight behind it (``wait_stream``), between work of two streams that kept that order.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gapless.model.kinds import CallKind
-from gapless.timeline.timeline import MarkKind
+from gapless.timeline.timeline import MarkKind, Timeline
 
-from .work import HOP, Work
+from .work import HOP, InStream, Work
 
 NOTHING, UNKNOWN = -1, -2
 
@@ -66,9 +66,22 @@ def known_events(work: Work) -> KnownEvents:
     for call in np.flatnonzero((work.calls.kind == CallKind.SYNC_EVENT) & (work.blocked_on >= 0)).tolist():
         if call not in found.syncs and work.ops.call[work.blocked_on[call]] >= 0:
             found.syncs[call] = number.behind(int(work.blocked_on[call]))
-    for op, other in ((_by_calls(work) if not found.waits else {}) | _by_time(work)).items():
-        found.before[op] = number.behind(other)
+    if not tells_events(work.timeline):
+        for op, other in ((_by_calls(work) if not found.waits else {}) | _by_time(work)).items():
+            found.before[op] = number.behind(other)
     return replace(found, count=number.count, records=number.records, behind=number.operations)
+
+
+def tells_events(timeline: Timeline) -> bool:
+    """Tell whether a timeline has every wait of a stream for an event, so that none need be guessed.
+
+    Recordings see the calls of the runtime and of the driver alike. torch.profiler sees no event calls of the driver.
+    """
+    told = timeline.format in ("gapless", "nsys") and len(timeline.calls) > 0
+    return told and all(gap.what not in _BLIND for gap in timeline.unknown)
+
+
+_BLIND = ("event-waits", "host-calls", "records-dropped", "graph-nodes", "kind-refused")
 
 
 def _by_time(work: Work) -> dict[int, int]:
@@ -127,6 +140,7 @@ class _Numbers:
         self.records: dict[int, tuple[int, int]] = {}
         self.operations: dict[int, int] = {}
         self._work = work
+        self._streams: dict[int, InStream] = {}
         calls = work.calls
         rows = np.flatnonzero(calls.kind == CallKind.RECORD)
         self._call_of = dict(zip(calls.correlation[rows].tolist(), rows.tolist(), strict=True))
@@ -145,9 +159,12 @@ class _Numbers:
 
     def of_last_before(self, time: int, stream: int) -> int:
         """Give an event behind the last operation that a stream had been given at a time; NOTHING without one."""
-        work = self._work
-        given = np.flatnonzero((work.ops.stream == stream) & (work.issue < time) & (work.ops.call >= 0))
-        return self.behind(int(given[np.argmax(work.issue[given])])) if len(given) else NOTHING
+        if stream not in self._streams:
+            ops = self._work.ops
+            rows = np.flatnonzero((ops.stream == stream) & (ops.call >= 0))
+            self._streams[stream] = InStream(ops, self._work.issue, rows)
+        last = self._streams[stream].last_before(time)
+        return self.behind(last) if last >= 0 else NOTHING
 
     def behind(self, op: int) -> int:
         """Give the event that is recorded right behind an operation."""

@@ -22,7 +22,8 @@ _BUILTIN = re.compile(r"^<built-in (?:method|function) (?P<name>\w+)(?: of (?:ty
 # Frames of libraries say how, not where: the user's own frames are what remains.
 _LIBRARY = re.compile(
     r"(^|/)(torch|numpy|cupy|numba|triton|jax|tensorflow|transformers|accelerate|lightning|pytorch_lightning|"
-    r"site-packages|dist-packages|lib/python3)(/|\.py)|^<|^nn\.Module|^(typing|enum|contextlib|threading|functools|logging/"
+    r"site-packages|dist-packages|lib/python3)(/|\.py)|^/usr/(local/cuda|include|lib)|: _*device_stub_|^<|"
+    r"^nn\.Module|^(typing|enum|contextlib|threading|functools|logging/"
     r"__init__|abc|inspect|runpy|collections/__init__|asyncio/.*|concurrent/.*|multiprocessing/.*|queue|weakref|copy|os|"
     r"random|json/.*|re/.*|subprocess|selectors|socket|pickle|tempfile|pathlib|warnings|types|dataclasses|importlib/.*)"
     r"\.py\("
@@ -115,7 +116,7 @@ class Places:
             match = _FRAME.match(text)
             if match and not _LIBRARY.search(text):
                 return match["file"], int(match["line"]), _arrow(match["function"], doing)
-        if native := next((text for text in recorded if not _FRAME.match(text) and not _NATIVE.match(text)), ""):
+        if native := next((name for name in map(_native, recorded) if name and not _NATIVE.match(name)), ""):
             return "", 0, _arrow(native, doing)
         return "", 0, _arrow(timeline.name_of(int(ranges.name[note])), doing) if note >= 0 else doing
 
@@ -127,6 +128,14 @@ class Places:
             if match and not match["name"].startswith("_"):
                 return f"{match['owner']}.{match['name']}" if match["owner"] == "Tensor" else match["name"]
         return self._timeline.name_of(int(ranges.name[op])) if op >= 0 else ""
+
+
+def _native(frame: str) -> str:
+    """The function of a native frame that has no line, or only one in a header of a library; empty for Python's."""
+    match = _FRAME.match(frame)
+    if match is None:
+        return frame
+    return "" if match["file"].endswith((".py", ">")) or "device_stub_" in frame else match["function"]
 
 
 def _frames(stack: str) -> list[str]:

@@ -193,17 +193,44 @@ def _awaited(timeline: Timeline, ops: Ops, issue: Ints) -> Ints:
     if not len(waits):
         return pred
     record_time = {int(c): int(t) for c, t in zip(calls.correlation.tolist(), calls.start.tolist(), strict=True) if c}
+    streams: dict[int, InStream] = {}
+    for stream in {*np.unique(marks.stream[waits]).tolist(), *np.unique(marks.waits_on[waits]).tolist()}:
+        streams[stream] = InStream(ops, issue, np.flatnonzero(ops.stream == stream))
+    ends = ops.end.tolist()
     for row in waits.tolist():
         wait_time = int(calls.start[marks.call[row]])
         recorded = record_time.get(int(marks.record[row]), wait_time)
-        after = np.flatnonzero((ops.stream == marks.stream[row]) & (issue > wait_time))
-        covered = np.flatnonzero((ops.stream == marks.waits_on[row]) & (issue < recorded))
-        if not len(after) or not len(covered):
-            continue
-        first, last = after[np.argmin(issue[after])], covered[np.argmax(ops.end[covered])]
-        if pred[first] < 0 or ops.end[last] > ops.end[pred[first]]:
+        first = streams[int(marks.stream[row])].first_after(wait_time)
+        last = streams[int(marks.waits_on[row])].last_ending_before(recorded)
+        if first >= 0 and last >= 0 and (pred[first] < 0 or ends[last] > ends[pred[first]]):
             pred[first] = last
     return pred
+
+
+class InStream:
+    """The operations of one stream in order of issue, for questions about moments."""
+
+    def __init__(self, ops: Ops, issue: Ints, rows: Ints) -> None:
+        self._rows = rows[np.argsort(issue[rows], kind="stable")]
+        self._issue = issue[self._rows]
+        ends = ops.end[self._rows]
+        latest = np.maximum.accumulate(ends)
+        self._latest = np.maximum.accumulate(np.where(ends == latest, np.arange(len(ends)), 0))
+
+    def first_after(self, time: int) -> int:
+        """Give the first operation issued after a time (ns); -1 none."""
+        at = int(np.searchsorted(self._issue, time, side="right"))
+        return int(self._rows[at]) if at < len(self._rows) else -1
+
+    def last_before(self, time: int) -> int:
+        """Give the last operation issued before a time (ns); -1 none."""
+        at = int(np.searchsorted(self._issue, time, side="left")) - 1
+        return int(self._rows[at]) if at >= 0 else -1
+
+    def last_ending_before(self, time: int) -> int:
+        """Give the operation that ends last of those issued before a time (ns); -1 none."""
+        at = int(np.searchsorted(self._issue, time, side="left")) - 1
+        return int(self._rows[self._latest[at]]) if at >= 0 else -1
 
 
 def _blocked_on(timeline: Timeline, ops: Ops, issue: Ints) -> Ints:
@@ -253,4 +280,4 @@ def _ended_last_before(calls: Calls, rows: Ints, ops: Ops, issue: Ints, among: I
     return np.where(waited, last, -1)
 
 
-__all__ = ["HOP", "LONG_AGO", "Bools", "Engine", "Ints", "Work", "at", "gather"]
+__all__ = ["HOP", "LONG_AGO", "Bools", "Engine", "InStream", "Ints", "Work", "at", "gather"]

@@ -75,16 +75,12 @@ class Devices:
     def streams(self, places: Places) -> Iterator[Stream]:
         """Describe streams: by their records, by the contexts whose default streams they are, else by their numbers."""
         told: dict[tuple[int, int], tuple[StreamKind, int | None]] = {}
-        first: dict[tuple[int, int], int] = {}  # place: the lowest number of its created streams
         for process in self._processes:
             records = process.table(Kind.STREAM)
-            columns = (records[name].tolist() for name in ("contextId", "streamId", "flag", "priority"))
-            for context, stream, flag, priority in zip(*columns, strict=True):
+            columns = (records[name].tolist() for name in ("streamId", "flag", "priority"))
+            for stream, flag, priority in zip(*columns, strict=True):
                 kind = _KINDS.get(flag & _FLAG_MASK, StreamKind.UNKNOWN)
                 told[process.number, stream] = kind, _signed(priority)
-                if kind is not StreamKind.LEGACY:
-                    place = self._row_of_context(process.number, context), process.number
-                    first[place] = min(first.get(place, NOWHERE), stream)
             contexts = process.table(Kind.CONTEXT)
             for stream in contexts["nullStreamId"].tolist():
                 if stream > 0:
@@ -93,7 +89,7 @@ class Devices:
         for place, stream in places.streams:
             row, process = self.places[place]
             kind, priority = told.get((process, stream), (None, None))
-            default = kind is None and (stream == _FIRST_DEFAULT or stream < first.get((row, process), 0))
+            default = kind is None and stream == _FIRST_DEFAULT
             yield Stream(
                 device=row,
                 id=stream,
@@ -132,10 +128,6 @@ class Devices:
     def _unused(self, number: int) -> int:
         taken = {device.id for device in self._described}
         return number if number not in taken else next(free for free in range(len(taken) + 1) if free not in taken)
-
-    def _row_of_context(self, process: int, context: int) -> int:
-        device = self._contexts.get((process, context), NONE)
-        return self._rows.get((process, device), NONE)
 
     def _by_context(self, table: Columns) -> NDArray[np.int32]:
         """Give the device of each row: its context's, which rows of marks name, else the row's own."""
