@@ -1,4 +1,6 @@
-"""For PyTorch users: find missing waits between streams (``check``), with and without a GPU."""
+"""For PyTorch users: batches on the GPU before they are needed (``prefetch``), results back without stopping it
+(``to_host``), and missing waits between streams found (``check``), with and without a GPU.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,15 @@ from gapless.model.errors import GaplessError
 if TYPE_CHECKING:
     from .checks import Check, check
     from .findings import Checked, Finding
+    from .prefetching import Prefetcher, prefetch
+    from .results import HostResults, to_host
 
-__all__ = ["Check", "Checked", "Finding", "check"]
+__all__ = ["Check", "Checked", "Finding", "HostResults", "Prefetcher", "check", "prefetch", "to_host"]
 
-_HOMES = {"Check": "checks", "Checked": "findings", "Finding": "findings", "check": "checks"}
+_HOMES = {
+    "Check": "checks", "Checked": "findings", "Finding": "findings", "HostResults": "results",
+    "Prefetcher": "prefetching", "check": "checks", "prefetch": "prefetching", "to_host": "results",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

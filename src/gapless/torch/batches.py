@@ -1,0 +1,79 @@
+"""Batches of any shape: the tensors in them, and the same batch with other tensors."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+
+def map_tensors(batch: Any, change: Callable[[torch.Tensor], Any], whole: Callable[[Any], Any] | None = None) -> Any:
+    """Give the batch with each tensor changed: of tuples, lists, dicts, named tuples and dataclasses, nested too.
+
+    *whole* changes objects of other classes that can be moved (``.to``); None leaves them as they are.
+    """
+    if isinstance(batch, torch.Tensor):
+        return change(batch)
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(map_tensors(item, change, whole) for item in batch))
+    if isinstance(batch, list | tuple) and type(batch) in (list, tuple):
+        return type(batch)(map_tensors(item, change, whole) for item in batch)
+    if type(batch) is dict:
+        return {key: map_tensors(item, change, whole) for key, item in batch.items()}
+    if dataclasses.is_dataclass(batch) and not isinstance(batch, type) and not hasattr(batch, "to"):
+        changed = {
+            field.name: map_tensors(getattr(batch, field.name), change, whole)
+            for field in dataclasses.fields(batch)
+            if field.init
+        }
+        return dataclasses.replace(batch, **changed)
+    if whole is not None and hasattr(batch, "to"):
+        return whole(batch)
+    if isinstance(batch, Mapping) and not hasattr(batch, "to"):
+        return type(batch)({key: map_tensors(item, change, whole) for key, item in batch.items()})  # pyright: ignore[reportCallIssue]
+    return batch
+
+
+def tensors_in(value: Any, _seen: set[int] | None = None) -> Iterator[torch.Tensor]:
+    """Give all tensors that a value holds, those in attributes of objects too; each one once."""
+    seen = set[int]() if _seen is None else _seen
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, torch.Tensor):
+        if value.layout is torch.strided:
+            yield value
+        elif value.layout is torch.sparse_coo:
+            yield from (value._indices(), value._values())
+        else:
+            yield value.values()
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from tensors_in(item, seen)
+    elif isinstance(value, list | tuple | set):
+        for item in value:
+            yield from tensors_in(item, seen)
+    elif hasattr(value, "__dict__") and not isinstance(value, type):
+        for item in vars(value).values():
+            yield from tensors_in(item, seen)
+    elif hasattr(value, "__slots__"):
+        for name in value.__slots__:
+            yield from tensors_in(getattr(value, name, None), seen)
+
+
+class Held:
+    """Tensors that we hold beside somebody else: tells when nobody else holds them, or a view of them, any more."""
+
+    def __init__(self, tensors: list[torch.Tensor]) -> None:
+        self.tensors = tensors
+        self._storages = {storage._cdata: storage for storage in (t.untyped_storage() for t in tensors)}
+        self._ours = dict.fromkeys(self._storages, 1)  # the storage object itself
+        for tensor in tensors:
+            self._ours[tensor.untyped_storage()._cdata] += 1
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether somebody else holds one of them: a tensor, a view, a graph that will run backward."""
+        return any(torch._C._storage_Use_Count(key) > ours for key, ours in self._ours.items())

@@ -1,0 +1,155 @@
+"""``gapless.torch.to_host``: results of the GPU on the host, without stopping it.
+
+Each result is copied into a pinned buffer on a stream of its own, behind an event of the stream that made it, and
+handed out when its copy is done; *depth* results are under way meanwhile. Its tensors on the device are held until
+then, so their memory is not handed out again. A result that the program keeps is the program's: its buffer is replaced.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, Generic, TypeVar
+
+import torch
+
+from gapless.model.errors import GaplessError
+
+from .batches import map_tensors, tensors_in
+from .buffers import Buffer, bytes_of
+from .prefetching import transfers_of
+from .transfers import Transfers
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class ResultStats:
+    """What came back: results and bytes, buffers that the program kept, seconds that the host waited for copies."""
+
+    results: int = 0
+    bytes: int = 0
+    kept: int = 0
+    copy_s: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class _Slot:
+    buffers: list[Buffer] = field(default_factory=list)
+    source: Any = None
+    result: Any = None
+    copied: Any = None
+
+
+class HostResults(Generic[T]):
+    """Iterate results on the host; see ``to_host``."""
+
+    def __init__(self, results: Iterable[T], transfers: Transfers | None, depth: int) -> None:
+        self.results = results
+        self.depth = depth
+        self.stats = ResultStats()
+        self._transfers = transfers
+
+    def __len__(self) -> int:
+        return len(self.results)  # pyright: ignore[reportArgumentType]
+
+    def __iter__(self) -> Iterator[T]:
+        gpu = self._transfers
+        if gpu is None:
+            yield from self.results
+            return
+        stream = gpu.new_stream()
+        # one slot is the program's until it has the next result, one is being filled meanwhile
+        free, ready, handed = deque(_Slot() for _ in range(self.depth + 2)), deque[_Slot](), deque[_Slot]()
+        source, failure = iter(self.results), None
+        try:
+            while True:
+                try:
+                    result = next(source)
+                except StopIteration:
+                    break
+                except Exception as problem:  # the results before it come first
+                    failure = problem
+                    break
+                slot = free.popleft() if free else handed.popleft()
+                self._fetch(gpu, stream, slot, result)
+                del result
+                ready.append(slot)
+                if len(ready) > self.depth:
+                    yield self._hand_over(gpu, ready, handed)
+            while ready:
+                yield self._hand_over(gpu, ready, handed)
+            if failure is not None:
+                raise failure
+        finally:
+            for slot in ready:
+                gpu.synchronize(slot.copied)  # before what is being copied is let go
+
+    def _fetch(self, gpu: Transfers, stream: Any, slot: _Slot, result: Any) -> None:
+        """Put the copies of a result into the stream."""
+        pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+        def place(tensor: torch.Tensor) -> torch.Tensor:
+            if not gpu.holds(tensor) or tensor.layout is not torch.strided:
+                return tensor
+            at = len(pairs)
+            while len(slot.buffers) <= at:
+                slot.buffers.append(Buffer(gpu.pinned))
+            kept = slot.buffers[at].replaced
+            slot.buffers[at].room_for(bytes_of(tensor))
+            self.stats.kept += slot.buffers[at].replaced - kept
+            pairs.append((tensor.detach(), slot.buffers[at].like(tensor)))
+            return pairs[-1][1]
+
+        slot.result = map_tensors(result, place)
+        self._refuse_others(gpu, slot.result)
+        gpu.wait(stream, gpu.record(gpu.current()))
+        for tensor, target in pairs:
+            gpu.copy(target, tensor, stream)
+        slot.copied, slot.source = gpu.record(stream), result
+        self.stats.results += 1
+        self.stats.bytes += sum(bytes_of(tensor) for tensor, _ in pairs)
+
+    @staticmethod
+    def _refuse_others(gpu: Transfers, result: Any) -> None:
+        for tensor in tensors_in(result):
+            if gpu.holds(tensor):
+                raise GaplessError(
+                    "to_host brings back dense tensors, and tuples, lists, dicts, named tuples, dataclasses of them; "
+                    f"this result holds others ({type(result).__name__}). Take their tensors out first."
+                )
+
+    def _hand_over(self, gpu: Transfers, ready: deque[_Slot], handed: deque[_Slot]) -> Any:
+        slot = ready[0]
+        begun = perf_counter()
+        gpu.synchronize(slot.copied)
+        self.stats.copy_s += perf_counter() - begun
+        ready.popleft()
+        result, slot.result, slot.source = slot.result, None, None
+        handed.append(slot)
+        return result
+
+    def report(self) -> str:
+        """Say what came back, and how long the host waited for it."""
+        stats = self.stats
+        kept = f"; {stats.kept:,} buffers were replaced because the program kept their result" if stats.kept else ""
+        return (f"{stats.results:,} results, {stats.bytes / 1e6:,.1f} MB brought back; the host waited "
+                f"{stats.copy_s:.3f} s for them{kept}")  # fmt: skip
+
+
+def to_host(results: Iterable[T], depth: int = 2, *, device: torch.device | str | int = "cuda") -> HostResults[T]:
+    """Iterate *results* (made on *device*) on the host, each handed out when its copy is done::
+
+        for scores in gapless.torch.to_host(model(x) for x in gapless.torch.prefetch(loader)):
+            save(scores.numpy())
+
+    Results are tensors, or tuples, lists, dicts, named tuples, dataclasses of them; they come in order, *depth* results
+    later than they are made, in pinned memory. The program may keep them. An exception of *results* comes behind the
+    results before it. Raises GaplessError for a depth below 1, a device that is neither a GPU nor the CPU, and results
+    with other tensors (sparse ones).
+    """
+    if depth < 1:
+        raise GaplessError(f"to_host needs a depth of at least 1 result, not {depth}")
+    return HostResults(results, transfers_of(device), depth)

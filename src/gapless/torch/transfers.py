@@ -1,0 +1,156 @@
+"""What prefetching asks of a device: streams, events, memory, copies. A GPU answers through PyTorch, tests play one.
+
+Memory of the device belongs to the stream that is current when it is allocated (R8.7).
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import torch
+
+
+class Transfers(Protocol):
+    """A device to copy to and from."""
+
+    def current(self) -> Any:
+        """Give the current stream of this thread."""
+        ...
+
+    def new_stream(self) -> Any:
+        """Give a stream for copies."""
+        ...
+
+    def on(self, stream: Any) -> AbstractContextManager[Any]:
+        """Make a stream the current one."""
+        ...
+
+    def allocate(self, size: int) -> torch.Tensor:
+        """Give so many bytes of device memory, owned by the current stream."""
+        ...
+
+    def pinned(self, size: int) -> torch.Tensor:
+        """Give so many bytes of pinned host memory."""
+        ...
+
+    def is_pinned(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor lies in pinned memory."""
+        ...
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor lies on the device."""
+        ...
+
+    def moved(self, obj: Any) -> Any:
+        """Give an object that has a ``.to`` of its own, moved to the device in the current stream."""
+        ...
+
+    def copy(self, target: torch.Tensor, source: torch.Tensor, stream: Any) -> None:
+        """Copy, either way, in a stream."""
+        ...
+
+    def record(self, stream: Any) -> Any:
+        """Give an event that stands for all work of a stream so far."""
+        ...
+
+    def wait(self, stream: Any, event: Any) -> None:
+        """Let a stream wait for an event."""
+        ...
+
+    def synchronize(self, event: Any) -> None:
+        """Let the host wait for an event."""
+        ...
+
+    def is_done(self, event: Any) -> bool:
+        """Tell whether all that an event stands for is done."""
+        ...
+
+    def keep(self, tensor: torch.Tensor, stream: Any) -> None:
+        """Keep a tensor's memory, once nobody holds it, until what a stream does now is done."""
+        ...
+
+    def stalls(self, stream: Any, event: Any) -> Any:
+        """Let a stream wait for an event; give what ``stalled`` takes."""
+        ...
+
+    def stalled(self, token: Any) -> float | None:
+        """Give the seconds that a stream stood still for it; None while that is not known."""
+        ...
+
+
+class Cuda:
+    """A GPU, through PyTorch."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def current(self) -> Any:
+        """Give the current stream of this thread."""
+        return torch.cuda.current_stream(self.device)
+
+    def new_stream(self) -> Any:
+        """Give a stream of PyTorch's pool. Copies do not heed priorities (R6.2); a transform's kernels go first."""
+        return torch.cuda.Stream(self.device, priority=-1)
+
+    def on(self, stream: Any) -> AbstractContextManager[Any]:
+        """Make a stream the current one."""
+        return torch.cuda.stream(stream)
+
+    def allocate(self, size: int) -> torch.Tensor:
+        """Give so many bytes of the caching allocator."""
+        return torch.empty(size, dtype=torch.uint8, device=self.device)
+
+    def pinned(self, size: int) -> torch.Tensor:
+        """Give so many bytes of pinned memory."""
+        return torch.empty(size, dtype=torch.uint8, pin_memory=True)
+
+    def is_pinned(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor lies in pinned memory."""
+        return tensor.is_pinned()
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor lies on a GPU."""
+        return tensor.is_cuda
+
+    def moved(self, obj: Any) -> Any:
+        """``obj.to(device, non_blocking=True)``."""
+        return obj.to(self.device, non_blocking=True)
+
+    def copy(self, target: torch.Tensor, source: torch.Tensor, stream: Any) -> None:
+        """``cudaMemcpyAsync``."""
+        with torch.cuda.stream(stream), torch.no_grad():
+            target.copy_(source, non_blocking=True)
+
+    def record(self, stream: Any) -> Any:
+        """``cudaEventRecord``, of a new event without timing."""
+        return stream.record_event()
+
+    def wait(self, stream: Any, event: Any) -> None:
+        """``cudaStreamWaitEvent``."""
+        stream.wait_event(event)
+
+    def synchronize(self, event: Any) -> None:
+        """``cudaEventSynchronize``."""
+        event.synchronize()
+
+    def is_done(self, event: Any) -> bool:
+        """``cudaEventQuery``."""
+        return event.query()
+
+    def keep(self, tensor: torch.Tensor, stream: Any) -> None:
+        """``record_stream``."""
+        torch.Tensor.record_stream(tensor, stream)
+
+    def stalls(self, stream: Any, event: Any) -> Any:
+        """Wait between two timed events."""
+        before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        before.record(stream)
+        stream.wait_event(event)
+        after.record(stream)
+        return before, after
+
+    def stalled(self, token: Any) -> float | None:
+        """Give the time between the two."""
+        before, after = token
+        return before.elapsed_time(after) / 1e3 if after.query() else None

@@ -1,0 +1,162 @@
+"""A GPU for prefetching that is only played: streams that run when it pleases a random number, and memory like the
+caching allocator's, whose blocks are handed out again on their own stream as soon as nobody holds them.
+"""
+
+from __future__ import annotations
+
+import random
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+
+class Stream:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.work: deque[Callable[[], bool]] = deque()  # each gives False while it cannot run yet
+
+
+class Event:
+    def __init__(self) -> None:
+        self.done = False
+
+
+class Simulated:
+    """``eager`` is how likely some work is done after a call; 0: only when the host waits for it."""
+
+    def __init__(self, seed: int = 0, eager: float = 0.3) -> None:
+        self.random = random.Random(seed)
+        self.eager = eager
+        self.consumer = Stream("consumer")
+        self.streams = [self.consumer]
+        self._current = [self.consumer]
+        self._free: dict[tuple[str, int], list[np.ndarray]] = {}
+        self._device: set[int] = set()
+        self._pinned: set[int] = set()
+        self.allocations = 0
+        self.named: list[Stream] = []
+
+    # ---------------------------------------------------------------------------------------------- as Transfers
+
+    def current(self) -> Stream:
+        return self._current[-1]
+
+    def new_stream(self) -> Stream:
+        self.streams.append(Stream(f"s{len(self.streams)}"))
+        return self.streams[-1]
+
+    @contextmanager
+    def on(self, stream: Stream) -> Iterator[None]:
+        self._current.append(stream)
+        try:
+            yield
+        finally:
+            self._current.pop()
+
+    def allocate(self, size: int) -> torch.Tensor:
+        key = (self.current().name, size)
+        free = self._free.setdefault(key, [])
+        block = free.pop() if free else np.zeros(size, np.uint8)
+        self.allocations += 1
+        self._device.add(block.ctypes.data)
+        tensor = torch.from_numpy(block)
+        weakref.finalize(tensor.untyped_storage(), free.append, block).atexit = False
+        return tensor
+
+    def pinned(self, size: int) -> torch.Tensor:
+        return self.pin(torch.zeros(size, dtype=torch.uint8))
+
+    def pin(self, tensor: torch.Tensor) -> torch.Tensor:
+        self._pinned.add(tensor.untyped_storage().data_ptr())
+        return tensor
+
+    def is_pinned(self, tensor: torch.Tensor) -> bool:
+        return tensor.untyped_storage().data_ptr() in self._pinned
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        return tensor.untyped_storage().data_ptr() in self._device
+
+    def moved(self, obj: Any) -> Any:
+        return obj.to_simulated(self)
+
+    def copy(self, target: torch.Tensor, source: torch.Tensor, stream: Stream) -> None:
+        with self.on(stream):
+            self.launch(target, np.copyto, source)
+
+    def record(self, stream: Stream) -> Event:
+        event = Event()
+
+        def happen() -> bool:
+            event.done = True
+            return True
+
+        self._put(stream, happen)
+        return event
+
+    def wait(self, stream: Stream, event: Event) -> None:
+        self._put(stream, lambda: event.done)
+
+    def synchronize(self, event: Event) -> None:
+        while not event.done:
+            assert self.step(), "deadlock"
+
+    def is_done(self, event: Event) -> bool:
+        return event.done
+
+    def keep(self, tensor: torch.Tensor, stream: Stream) -> None:
+        self.named.append(stream)
+
+    def stalls(self, stream: Stream, event: Event) -> float:
+        self.wait(stream, event)
+        return 0.5
+
+    def stalled(self, token: float) -> float | None:
+        return token
+
+    # ---------------------------------------------------------------------------------------- what tests do with it
+
+    def launch(self, target: torch.Tensor, kernel: Callable[..., object], *sources: torch.Tensor) -> None:
+        """Put a kernel into the current stream. It gets NumPy arrays of its tensors' memory, and holds no tensor."""
+        raw = [_raw(tensor) for tensor in (target, *sources)]
+
+        def run() -> bool:
+            kernel(*raw)
+            return True
+
+        self._put(self.current(), run)
+
+    def step(self) -> bool:
+        """Let some stream do one thing; False if none can."""
+        order = self.random.sample(self.streams, len(self.streams))
+        for stream in order:
+            if stream.work and stream.work[0]():
+                stream.work.popleft()
+                return True
+        return False
+
+    def finish(self) -> None:
+        while any(stream.work for stream in self.streams):
+            assert self.step(), "deadlock"
+
+    def _put(self, stream: Stream, work: Callable[[], bool]) -> None:
+        stream.work.append(work)
+        while self.random.random() < self.eager and self.step():
+            pass
+
+
+class _Address:
+    def __init__(self, tensor: torch.Tensor) -> None:
+        shape, strides = tuple(tensor.shape), tuple(s * tensor.element_size() for s in tensor.stride())
+        kind = np.dtype(str(tensor.dtype).removeprefix("torch.")).str
+        self.__array_interface__ = {"data": (tensor.data_ptr(), False), "shape": shape, "strides": strides,
+                                    "typestr": kind, "version": 3}  # fmt: skip
+
+
+def _raw(tensor: torch.Tensor) -> np.ndarray:
+    """Give a tensor's memory as an array that does not keep it alive, as a GPU's addresses do not."""
+    return np.asarray(_Address(tensor))

@@ -1,0 +1,415 @@
+"""Prefetching on a played GPU whose streams run in any order that their waits allow."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections import namedtuple
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
+
+import gapless.torch as gt  # noqa: E402
+from gapless.model.errors import GaplessError  # noqa: E402
+from gapless.torch import transfers  # noqa: E402
+from gapless.torch.prefetching import Prefetcher  # noqa: E402
+from gapless.torch.results import HostResults  # noqa: E402
+
+_spec = importlib.util.spec_from_file_location("simulated_gpu", Path(__file__).with_name("simulated.py"))
+assert _spec is not None
+assert _spec.loader is not None
+simulated = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(simulated)
+Simulated, Stream = simulated.Simulated, simulated.Stream
+
+STEPS = 40
+
+
+def prefetcher(loader: Iterable[Any], gpu: Any, depth: int = 2, transform: Any = None) -> Prefetcher[Any]:
+    return Prefetcher(loader, gpu, depth, transform)
+
+
+def numbers(gpu: Any, steps: int = STEPS, *, pinned: bool = True, sizes: tuple[int, ...] = (8,)) -> Iterator[Any]:
+    for i in range(steps):
+        batch = torch.full((sizes[i % len(sizes)],), float(i))
+        yield gpu.pin(batch) if pinned else batch
+
+
+def train(gpu: Any, batches: Iterable[Any], *, kept: list[Any] | None = None) -> list[float]:
+    """Use every batch in a kernel that is still to run; give what the kernels read."""
+    losses: list[float] = []
+    for batch in batches:
+        gpu.launch(batch, lambda array: losses.append(float(array.min()) + float(array.max())))
+        if kept is not None:
+            kept.append(batch)
+    gpu.finish()
+    return losses
+
+
+def adding_to(losses: list[float]) -> Callable[[Any], None]:
+    return lambda array: losses.append(float(array[0]))
+
+
+def expected(steps: int = STEPS) -> list[float]:
+    return [2.0 * i for i in range(steps)]
+
+
+class WithoutBackWait(Simulated):
+    """Waits for nothing on the copy stream, as prefetchers are often written."""
+
+    def wait(self, stream: Any, event: Any) -> None:
+        if stream is self.consumer:
+            super().wait(stream, event)
+
+
+class WithoutHandOver(Simulated):
+    """The consumer's stream does not wait for the copy."""
+
+    def stalls(self, stream: Any, event: Any) -> float:
+        return 0.0
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("pinned", [True, False])
+def test_every_kernel_reads_its_batch_in_whatever_order_streams_run(depth: int, pinned: bool) -> None:
+    for seed in range(30):
+        gpu = Simulated(seed, eager=(0.0, 0.3, 0.8)[seed % 3])
+        assert train(gpu, prefetcher(numbers(gpu, pinned=pinned), gpu, depth)) == expected(), f"seed {seed}"
+
+
+@pytest.mark.parametrize("broken", [WithoutBackWait, WithoutHandOver])
+def test_a_prefetcher_that_does_not_wait_fails_the_same_test(broken: Any) -> None:
+    right = 0
+    for seed in range(30):
+        gpu = broken(seed, eager=(0.0, 0.3, 0.8)[seed % 3])
+        right += train(gpu, prefetcher(numbers(gpu), gpu)) == expected()
+    assert right < 30
+
+
+def test_a_kept_batch_is_the_programs() -> None:
+    for seed in range(10):
+        gpu, kept = Simulated(seed), []
+        batches = prefetcher(numbers(gpu), gpu)
+        assert train(gpu, batches, kept=kept) == expected()
+        assert [batch.tolist() for batch in kept] == [[float(i)] * 8 for i in range(STEPS)]
+        assert batches.stats.kept > 0
+        assert "kept" in batches.report()
+
+
+def test_a_kept_view_keeps_the_batch() -> None:
+    gpu = Simulated(3)
+    kept = [batch[1:3] for batch in prefetcher(numbers(gpu), gpu)]
+    gpu.finish()
+    assert [view.tolist() for view in kept] == [[float(i)] * 2 for i in range(STEPS)]
+
+
+def test_buffers_are_fixed() -> None:
+    gpu = Simulated(1)
+    batches = prefetcher(numbers(gpu, 200), gpu, depth=2)
+    train(gpu, batches)
+    assert gpu.allocations == 4  # depth + 2
+    assert batches.stats.kept == 0
+    assert (batches.stats.batches, batches.stats.bytes, batches.stats.staged) == (200, 200 * 32, 0)
+
+
+def test_shapes_may_change() -> None:
+    for seed in range(10):
+        gpu = Simulated(seed)
+        seen: list[Any] = []
+        for batch in prefetcher(numbers(gpu, sizes=(3, 8, 5, 1)), gpu):
+            seen.append(batch.shape[0])
+            gpu.launch(batch, lambda array: None)
+        assert seen == [(3, 8, 5, 1)[i % 4] for i in range(STEPS)]
+        assert train(gpu, prefetcher(numbers(gpu, sizes=(3, 8, 5, 1)), gpu)) == expected()
+
+
+def test_further_streams_that_record_stream_names() -> None:
+    for seed in range(20):
+        gpu = Simulated(seed, eager=0.2)
+        losses: list[float] = []
+        side, add = gpu.new_stream(), adding_to(losses)
+        for batch in prefetcher(numbers(gpu), gpu):
+            gpu.wait(side, gpu.record(gpu.current()))
+            with gpu.on(side):
+                gpu.launch(batch, add)
+            batch.record_stream(side)
+        gpu.finish()
+        assert losses == [float(i) for i in range(STEPS)], f"seed {seed}"
+
+
+def test_the_stream_it_was_handed_to_counts_even_if_another_is_current_later() -> None:
+    for seed in range(20):
+        gpu = Simulated(seed, eager=0.2)
+        losses: list[float] = []
+        other, add = gpu.new_stream(), adding_to(losses)
+        batches = iter(prefetcher(numbers(gpu), gpu))
+        for i in range(STEPS):
+            with gpu.on(other if i % 2 else gpu.consumer):
+                batch = next(batches)
+                gpu.launch(batch, add)
+        gpu.finish()
+        assert sorted(losses) == [float(i) for i in range(STEPS)], f"seed {seed}"
+
+
+def test_a_transform_runs_on_the_copy_stream() -> None:
+    for seed in range(20):
+        gpu = Simulated(seed, eager=0.3)
+        ran: list[str] = []
+
+        def double(batch: Any, gpu: Any = gpu, ran: list[str] = ran) -> Any:
+            ran.append(gpu.current().name)
+            made = gpu.allocate(batch.numel() * 4).view(torch.float32)
+            gpu.launch(made, lambda to, of: np.multiply(of, 2, out=to), batch)
+            return made
+
+        assert train(gpu, prefetcher(numbers(gpu), gpu, transform=double)) == [4.0 * i for i in range(STEPS)]
+        assert set(ran) == {"s1"}
+
+
+def test_a_kept_result_of_a_transform_is_the_programs() -> None:
+    for seed in range(10):
+        gpu, kept = Simulated(seed), []
+
+        def copied(batch: Any, gpu: Any = gpu) -> Any:
+            made = gpu.allocate(batch.numel() * 4).view(torch.float32)
+            gpu.launch(made, np.copyto, batch)
+            return made
+
+        train(gpu, prefetcher(numbers(gpu), gpu, transform=copied), kept=kept)
+        assert [batch.tolist() for batch in kept] == [[float(i)] * 8 for i in range(STEPS)]
+
+
+Pair = namedtuple("Pair", ["x", "y"])
+
+
+@dataclass
+class Sample:
+    image: torch.Tensor
+    label: int
+
+
+class Movable:
+    def __init__(self, data: torch.Tensor) -> None:
+        self.data = data
+
+    def pin_memory(self) -> Movable:
+        return self
+
+    def to(self, device: object, non_blocking: bool = False) -> Movable:
+        return self
+
+    def to_simulated(self, gpu: Any) -> Movable:
+        made = gpu.allocate(self.data.numel() * 4).view(torch.float32).view(self.data.shape)
+        gpu.launch(made, np.copyto, self.data)
+        return Movable(made)
+
+
+def test_batches_of_any_kind() -> None:
+    gpu = Simulated(5)
+    x = torch.arange(6.0).reshape(2, 3)
+    batches = [
+        x, (x, 1, "name"), [x, None], {"a": x, "b": [x]}, Pair(x, x + 1), Sample(x, 3), Movable(x),
+        x.t(), torch.arange(3, dtype=torch.int64), torch.tensor(2.5), torch.empty(0, 3),
+        torch.arange(48.0).reshape(1, 3, 4, 4).to(memory_format=torch.channels_last),
+    ]  # fmt: skip
+    got = []
+    for batch in prefetcher(batches, gpu):
+        gpu.finish()
+        got.append(batch)
+    gpu.finish()
+    assert torch.equal(got[0], x)
+    assert got[1][1:] == (1, "name")
+    assert got[2][1] is None
+    assert torch.equal(got[3]["b"][0], x)
+    assert type(got[4]) is Pair
+    assert torch.equal(got[4].y, x + 1)
+    assert (type(got[5]), got[5].label) == (Sample, 3)
+    assert torch.equal(got[6].data, x)
+    assert torch.equal(got[7], x.t())
+    assert got[8].dtype == torch.int64
+    assert got[9].item() == 2.5
+    assert got[10].shape == (0, 3)
+    assert got[11].is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(got[11], batches[11])
+    assert all(gpu.holds(batch) for batch in (got[0], got[7], got[11]))
+
+
+def test_exceptions_come_where_the_loader_raises_them() -> None:
+    gpu = Simulated(2)
+
+    def loader() -> Iterator[Any]:
+        yield from numbers(gpu, 5)
+        raise ValueError("bad sample")
+
+    batches = iter(prefetcher(loader(), gpu))
+    assert [len(next(batches)) for _ in range(5)] == [8] * 5
+    with pytest.raises(ValueError, match="bad sample"):
+        next(batches)
+
+
+def test_break_closes_the_loader() -> None:
+    gpu, closed = Simulated(2), []
+
+    def loader() -> Iterator[Any]:
+        try:
+            yield from numbers(gpu)
+        finally:
+            closed.append(True)
+
+    for _ in prefetcher(loader(), gpu):
+        break
+    assert closed == [True]
+
+
+def test_length_and_order_are_the_loaders() -> None:
+    gpu = Simulated(2)
+    assert len(prefetcher([1, 2, 3], gpu)) == 3
+    with pytest.raises(TypeError):
+        len(prefetcher(iter([1]), gpu))
+    assert list(prefetcher([3, 1, 2], gpu)) == [3, 1, 2]
+    assert list(prefetcher([], gpu)) == []
+    again = prefetcher([3, 1], gpu)
+    assert [list(again), list(again)] == [[3, 1], [3, 1]]
+
+
+def test_a_loader_may_use_its_unpinned_memory_again() -> None:
+    gpu, batch = Simulated(2), torch.empty(8)
+
+    def loader() -> Iterator[Any]:
+        for i in range(STEPS):
+            batch.fill_(i)
+            yield batch
+
+    assert train(gpu, prefetcher(loader(), gpu)) == expected()
+
+
+def test_workers_of_a_dataloader_shut_down() -> None:
+    gpu = Simulated(2)
+    data = torch.utils.data.TensorDataset(torch.arange(64.0))
+    loader = torch.utils.data.DataLoader(data, batch_size=8, num_workers=1)
+    assert [int(x[0]) for (x,) in ((gpu.finish(), b)[1] for b in prefetcher(loader, gpu))] == list(range(0, 64, 8))
+
+
+def test_the_cpu_passes_through() -> None:
+    x = torch.ones(3)
+    batches = gt.prefetch([x, x], "cpu", transform=lambda batch: batch + 1)
+    assert [batch.tolist() for batch in batches] == [[2.0] * 3] * 2
+    assert batches.stats.batches == 2
+    assert "2 batches" in batches.report()
+    assert next(iter(gt.to_host([x], device="cpu"))) is x
+
+
+def test_says_what_it_cannot() -> None:
+    with pytest.raises(GaplessError, match="depth"):
+        gt.prefetch([], "cpu", depth=0)
+    with pytest.raises(GaplessError, match="depth"):
+        gt.to_host([], 0, device="cpu")
+    with pytest.raises(GaplessError, match="mps"):
+        gt.prefetch([], "mps")
+    if not torch.cuda.is_available():
+        with pytest.raises(GaplessError, match="no GPU"):
+            gt.prefetch([])
+
+
+# ----------------------------------------------------------------------------------------------------------- results
+
+
+def outputs(gpu: Any, steps: int = STEPS) -> Iterator[Any]:
+    """Results that kernels still have to write."""
+    for i in range(steps):
+        made = gpu.allocate(32).view(torch.float32)
+        gpu.launch(made, lambda to, i=i: np.copyto(to, np.float32(i)))
+        yield made
+        del made
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4])
+def test_results_are_whole_when_they_are_handed_out(depth: int) -> None:
+    for seed in range(20):
+        gpu = Simulated(seed, eager=(0.0, 0.3, 0.8)[seed % 3])
+        results = HostResults(outputs(gpu), gpu, depth)
+        assert [result.tolist() for result in results] == [[float(i)] * 8 for i in range(STEPS)]
+        assert results.stats.results == STEPS
+        assert "brought back" in results.report()
+
+
+def test_kept_results_are_the_programs() -> None:
+    gpu = Simulated(1)
+    kept = list(HostResults(outputs(gpu), gpu, 2))
+    assert [result.tolist() for result in kept] == [[float(i)] * 8 for i in range(STEPS)]
+
+
+def test_results_handed_out_before_their_copy_fail_the_same_test() -> None:
+    class Hasty(Simulated):
+        def synchronize(self, event: Any) -> None:
+            pass
+
+    gpu = Hasty(1, eager=0.0)
+    assert [r.tolist() for r in HostResults(outputs(gpu), gpu, 2)] != [[float(i)] * 8 for i in range(STEPS)]
+
+
+def test_results_come_before_the_exception() -> None:
+    gpu = Simulated(1)
+
+    def failing() -> Iterator[Any]:
+        yield from outputs(gpu, 5)
+        raise ValueError("no more")
+
+    results = iter(HostResults(failing(), gpu, 2))
+    assert [next(results)[0].item() for _ in range(5)] == [0, 1, 2, 3, 4]
+    with pytest.raises(ValueError, match="no more"):
+        next(results)
+
+
+def test_break_lets_nothing_go_under_a_copy() -> None:
+    gpu = Simulated(1, eager=0.0)
+    for _ in HostResults(outputs(gpu), gpu, 3):
+        break
+    gpu.finish()
+
+
+# ------------------------------------------------------------------------------------------------- judged by the check
+
+
+def loop(*, keep: bool = False, pin: bool = True, transform: Any = None) -> None:
+    data = torch.utils.data.TensorDataset(torch.ones(64, 8), torch.zeros(64, 1))
+    loader = torch.utils.data.DataLoader(data, batch_size=4, pin_memory=pin)
+    model = torch.nn.Linear(8, 1).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    kept = []
+
+    def step(x: Any, y: Any) -> Any:
+        loss = (model(x) - y).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if keep:
+            kept.append(x)
+        return loss
+
+    for loss in gt.to_host(step(x, y) for x, y in gt.prefetch(loader, transform=transform)):
+        loss.item()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"keep": True}, {"pin": False}, {"transform": lambda batch: [t * 1 for t in batch]},
+     {"transform": lambda batch: [t * 1 for t in batch], "keep": True}],
+)  # fmt: skip
+def test_a_loop_with_prefetch_and_to_host_has_no_race(options: dict[str, Any]) -> None:
+    with gt.check(dry=True) as checking:
+        loop(**options)
+    assert checking.result.findings == []
+    assert checking.result.operations > 100
+
+
+def test_the_check_finds_a_prefetcher_that_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfers.Cuda, "wait", lambda self, stream, event: None)
+    with gt.check(dry=True) as checking:
+        loop()
+    assert not checking.result.ok
