@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,9 +57,10 @@ def record_command(command: Sequence[str], path: Path, settings: Settings, *, fo
         path.unlink(missing_ok=True)
         raise GaplessError(f"{command[0]} cannot be run: {problem.strerror}") from None
     status = _wait(process)
-    symbols.resolve(path)
     ended = {"status": status, "signal": None} if status >= 0 else {"status": None, "signal": -status}
-    blocks.append_json(path, Block.END, ended)
+    with suppress(OSError):  # the disk is full, or a limit reached: the recording is what it is
+        symbols.resolve(path)
+        blocks.append_json(path, Block.END, ended)
     return status if status >= 0 else 128 - status
 
 

@@ -25,6 +25,7 @@ static enum { OFF, WAITING, RUNNING, ENDING, OVER } state; /* changed under the 
 static pthread_mutex_t state_lock = PTHREAD_MUTEX_INITIALIZER;
 static const char *_Atomic reason;  /* why the recording is to end, or NULL */
 static uint64_t began, end_wanted;  /* CLOCK_MONOTONIC */
+static _Atomic uint64_t until;      /* CUPTI's time at which what was asked for was over; 0: it never was */
 static pthread_t thread;
 static _Atomic bool thread_ends;
 static sem_t wake;
@@ -138,12 +139,23 @@ static void end(const char *why) {
   records_finish();
   write_clock();
   struct bytes json = {0};
-  bytes_text(&json, "{\"reason\": \"%s\", \"records\": %llu, \"dropped\": %llu}", why,
+  bytes_text(&json, "{\"reason\": \"%s\", \"records\": %llu, \"dropped\": %llu", why,
              (unsigned long long)atomic_load(&records_written), (unsigned long long)atomic_load(&records_dropped));
+  if (atomic_load(&until)) bytes_text(&json, ", \"until\": %llu", (unsigned long long)atomic_load(&until));
+  bytes_text(&json, "}");
   file_block(END, &(struct iovec){json.at, json.count}, 1);
   free(json.at);
   cupti.cuptiUnsubscribe(subscriber);
   state = OVER;
+}
+
+/* What was asked for is in: the rest of what was launched may still come to its end. */
+static void was_all(const char *why) {
+  uint64_t now = 0;
+  if (atomic_load(&reason)) return;
+  cupti.cuptiGetTimestamp(&now);
+  atomic_store(&until, now);
+  atomic_store(&reason, why);
 }
 
 /* Under the lock: what the passing of time asks for. */
@@ -153,8 +165,7 @@ static void tend(uint64_t now) {
   if (state == RUNNING || state == ENDING) {
     flush(false);
     if (now - clock_written > CLOCK_NS) write_clock(), clock_written = now;
-    if (options.for_seconds > 0 && now >= began + (uint64_t)(options.for_seconds * SECOND) && !atomic_load(&reason))
-      atomic_store(&reason, "for");
+    if (options.for_seconds > 0 && now >= began + (uint64_t)(options.for_seconds * SECOND)) was_all("for");
     if (file_full()) atomic_store(&reason, file_full()), end_wanted = 0, state = ENDING;
   }
   if (!atomic_load(&reason)) return;
@@ -210,7 +221,7 @@ static void on_range(CUpti_CallbackId call, const CUpti_NvtxData *data) {
   }
   if (depth && domain == within) {
     depth += pop ? -1 : 1;
-    if (!depth) atomic_store(&reason, "range"), record_wake();
+    if (!depth) was_all("range"), record_wake();
   } else if (!pop && state == WAITING && name && strcmp(name, options.range) == 0) {
     pthread_mutex_lock(&state_lock);
     if (state == WAITING) begin(), depth = 1, within = domain;
@@ -257,6 +268,7 @@ static bool start(char *problem, size_t room) {
   atomic_store(&records_written, 0);
   atomic_store(&records_dropped, 0);
   atomic_store(&reason, NULL);
+  atomic_store(&until, 0);
   atomic_store(&thread_ends, false);
   write_process();
   write_clock();

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 
 enum { LANES = 256, ROWS = 1 << 16, CACHE = 2048, TABLE = 1 << 16, WORDS = 1 << 16 };
 
@@ -41,12 +42,21 @@ static void release(void *lane) {
   mine = NULL;
 }
 
+static void tell_name(void) { /* while there is one: a thread may have ended when its calls are written */
+  char name[17] = "";
+  prctl(PR_GET_NAME, name);
+  pthread_mutex_lock(&words_lock);
+  bytes_string(&new_words, SPACE_THREAD, thread_number(), name, strlen(name));
+  pthread_mutex_unlock(&words_lock);
+}
+
 static struct lane *take(void) {
   tried = true;
   for (int i = 0; i < LANES; i++) {
     uint32_t none = 0;
     if (!atomic_compare_exchange_strong(&lanes[i].taken, &none, 1)) continue;
     pthread_setspecific(on_thread_end, &lanes[i]);
+    tell_name();
     return mine = &lanes[i];
   }
   return NULL;

@@ -1,0 +1,241 @@
+"""A program with the recorder in it: what reaches the file, however the program ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gapless.timeline.sources.recording_format import Block, Space
+
+HERE = Path(__file__).parent
+Content = Callable[[Path], Any]
+
+
+def test_everything_of_a_program_that_ends_well(fake: Any, content: Content, tmp_path: Path) -> None:
+    done = fake.record(tmp_path / "a.gapless", command=[fake.program, "200", "3", "exit"])
+    assert done.returncode == 5, done.stderr  # the program's own status
+    assert "2,000 records of 1 process" in done.stderr
+    assert "gapless explain" in done.stderr
+    found = content(tmp_path / "a.gapless")
+    (process,) = found.process.values()
+    assert process["command"][1:] == ["200", "3", "exit"]
+    assert process["cupti"] == 130001
+    assert process["how"] == "injected"
+    assert len(found.records[5]) == len(found.records[10]) == 1000
+    assert {int(row["correlationId"]) for row in found.records[10]} == set(range(1, 1001))
+    assert set(found.names) == {"_Z4workPfmi"}
+    pid = process["pid"]
+    assert found.words[pid, Space.RUNTIME, 211] == "cudaLaunchKernel_v7000"
+    threads = {int(row["threadId"]) for row in found.records[5]}
+    assert len(threads) == 4
+    assert all((pid, Space.THREAD, thread) in found.words for thread in threads)
+    assert found.ends[pid] == {"reason": "exit", "records": 2000, "dropped": 0}
+    assert found.ends[0] == {"status": 5, "signal": None}
+    assert len(found.clocks) >= 2
+    assert [note["what"] for note in found.notes] == ["kind-refused"]  # the fake knows no memory pools
+    first, last = found.blocks[0], found.blocks[-1]
+    assert (first, last) == ((Block.PROCESS, pid), (Block.END, 0))
+
+
+def test_sizes_are_those_of_the_libcupti_that_runs(fake: Any, content: Content, tmp_path: Path) -> None:
+    fake.record(tmp_path / "a.gapless", command=[fake.program, "3", "0", "exit"])
+    found = content(tmp_path / "a.gapless")
+    row = found.records[10][0]
+    assert (int(row["streamId"]), int(row["gridX"]), int(row["blockX"])) == (7, 4, 128)
+    assert row.dtype.itemsize > row.dtype.fields["clusterZ"][1] + 8  # the fake adds 8 bytes to what the headers know
+
+
+@pytest.mark.parametrize(("end", "status"), [("abort", 128 + 6), ("kill", 128 + 9), ("_exit", 3)])
+def test_a_crash_leaves_what_was_flushed(fake: Any, content: Content, tmp_path: Path, end: str, status: int) -> None:
+    done = fake.record(tmp_path / "a.gapless", command=[fake.program, "200", "1", end])
+    assert done.returncode == status
+    assert "without closing" in done.stderr
+    found = content(tmp_path / "a.gapless")
+    assert 400 <= len(found.records[10]) <= 600
+    (pid,) = found.process
+    assert pid not in found.ends
+    assert found.ends[0] == (
+        {"status": 3, "signal": None} if end == "_exit" else {"status": None, "signal": status - 128}
+    )
+
+
+def test_ctrl_c_is_the_programs_business(fake: Any, content: Content, tmp_path: Path) -> None:
+    line = [
+        sys.executable,
+        "-m",
+        "gapless",
+        "record",
+        "-o",
+        str(tmp_path / "a.gapless"),
+        "--",
+        fake.program,
+        "50",
+        "0",
+        "wait",
+    ]
+    command = subprocess.Popen(
+        line, env=fake.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert command.stdout
+    assert command.stdout.readline() == "ready\n"
+    os.killpg(command.pid, signal.SIGINT)  # what a terminal does: to the command and to the program
+    _, said = command.communicate(timeout=60)
+    assert command.returncode == 128 + signal.SIGINT
+    assert "records of 1 process" in said
+    assert len(content(tmp_path / "a.gapless").records[10]) >= 50
+
+
+def test_a_request_to_end_is_passed_on(fake: Any, tmp_path: Path) -> None:
+    line = [
+        sys.executable,
+        "-m",
+        "gapless",
+        "record",
+        "-o",
+        str(tmp_path / "a.gapless"),
+        "--",
+        fake.program,
+        "5",
+        "0",
+        "wait",
+    ]
+    command = subprocess.Popen(line, env=fake.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert command.stdout
+    command.stdout.readline()
+    command.terminate()
+    command.communicate(timeout=60)
+    assert command.returncode == 128 + signal.SIGTERM
+
+
+def test_a_forked_child_writes_nothing_into_its_parents_recording(fake: Any, content: Content, tmp_path: Path) -> None:
+    done = fake.record(tmp_path / "a.gapless", command=[fake.program, "100", "0", "fork"])
+    assert done.returncode == 5
+    found = content(tmp_path / "a.gapless")
+    assert len(found.process) == 1
+    assert len(found.records[10]) == 200
+
+
+def test_child_processes_share_the_file(fake: Any, content: Content, tmp_path: Path) -> None:
+    one = f"{fake.program} 300 2 exit"
+    done = fake.record(tmp_path / "a.gapless", command=["sh", "-c", f"{one} & {one} & {one}; wait; exit 7"])
+    assert done.returncode == 7
+    assert "4,500 records of 3 processes" not in done.stderr  # 3 x 2 x 1200
+    found = content(tmp_path / "a.gapless")
+    assert len(found.process) == 3
+    assert len(found.records[10]) == 3 * 1200
+    assert all(found.ends[pid]["records"] == 2400 for pid in found.process)
+
+
+def test_a_program_without_cuda(fake: Any, tmp_path: Path) -> None:
+    done = fake.record(tmp_path / "a.gapless", command=["true"])
+    assert done.returncode == 0
+    assert "did not use CUDA" in done.stderr
+
+
+def test_cupti_held_by_another(fake: Any, content: Content, tmp_path: Path) -> None:
+    fake.environment["FAKE_BUSY"] = "1"
+    try:
+        done = fake.record(tmp_path / "a.gapless", command=[fake.program, "5", "0", "exit"])
+    finally:
+        del fake.environment["FAKE_BUSY"]
+    assert done.returncode == 5  # the program runs as it would alone
+    assert "another profiler holds CUPTI" in done.stderr
+    assert [note["what"] for note in content(tmp_path / "a.gapless").notes] == ["cupti-busy"]
+
+
+def test_a_libcupti_that_cannot_be_loaded(fake: Any, tmp_path: Path) -> None:
+    (tmp_path / "libcupti.so.13").write_text("no library")
+    environment = {**fake.environment, "GAPLESS_CUPTI": str(tmp_path / "libcupti.so.13")}
+    line = [sys.executable, "-m", "gapless", "record", "-o", str(tmp_path / "a.gapless"), "--", str(fake.program)]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 5
+    assert "libcupti cannot be loaded" in done.stderr
+
+
+def test_max_size_stops_the_recording_and_not_the_program(fake: Any, content: Content, tmp_path: Path) -> None:
+    done = fake.record(tmp_path / "a.gapless", "--max-size", "1MiB", command=[fake.program, "4000", "0", "exit"])
+    assert done.returncode == 5
+    assert "--max-size" in done.stderr
+    assert (tmp_path / "a.gapless").stat().st_size <= 1 << 20
+    found = content(tmp_path / "a.gapless")
+    (pid,) = found.process
+    assert found.ends[pid]["reason"] == "max-size"
+    assert 0 < len(found.records[10]) < 8000
+    assert found.ends[pid]["dropped"] > 0
+
+
+@pytest.mark.parametrize("limit", [64, 1000])
+def test_a_limit_on_file_sizes_is_no_death_for_the_program(fake: Any, tmp_path: Path, limit: int) -> None:
+    """Below such a limit the kernel sends SIGXFSZ, which ends a program that does not expect it."""
+    path = tmp_path / "a.gapless"
+    line = f'ulimit -f {limit}; exec "$@"'
+    record = [sys.executable, "-m", "gapless", "record", "-o", str(path), "--", str(fake.program), "4000", "1", "exit"]
+    command = ["bash", "-c", line, "sh", *record]
+    done = subprocess.run(command, env=fake.environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 5, done.stderr
+    assert path.stat().st_size <= limit << 10
+
+
+def test_a_range_and_nothing_else(fake: Any, content: Content, tmp_path: Path) -> None:
+    code = """
+import ctypes, os
+cuda = ctypes.CDLL(os.environ["FAKE"])
+cuda.fake_init()
+for name in (b"other", b"mine"):
+    for _ in range(2):
+        cuda.fake_launch()
+        cuda.fake_push(name)
+        cuda.fake_push(b"inner")
+        cuda.fake_launch()
+        cuda.fake_pop()
+        cuda.fake_launch()
+        cuda.fake_pop()
+"""
+    fake.record(tmp_path / "a.gapless", "--range", "mine", command=[sys.executable, "-c", code])
+    found = content(tmp_path / "a.gapless")
+    first = [int(row["correlationId"]) for row in found.records[10]]
+    assert first[:2] == [8, 9]  # 1 to 6: the other range; 7: before mine
+    done = fake.record(tmp_path / "b.gapless", "--range", "none", command=[sys.executable, "-c", code])
+    assert "No NVTX range named none" in done.stderr
+
+
+def test_after_and_for(fake: Any, content: Content, tmp_path: Path) -> None:
+    code = """
+import ctypes, os, select
+cuda = ctypes.CDLL(os.environ["FAKE"])
+cuda.fake_init()
+cuda.fake_launch()
+for _ in range(40):
+    select.select([], [], [], 0.05)  # a program that takes two seconds
+    cuda.fake_launch()
+"""
+    fake.record(tmp_path / "a.gapless", "--after", "0.2", "--for", "0.2", command=[sys.executable, "-c", code])
+    found = content(tmp_path / "a.gapless")
+    numbers = [int(row["correlationId"]) for row in found.records[10]]
+    assert numbers[0] > 1
+    assert numbers[-1] < 41
+    (pid,) = found.process
+    assert found.ends[pid]["reason"] == "for"
+    asked = [row for row in found.records[5] if row["start"] < found.ends[pid]["until"]]
+    assert 1 <= len(asked) < len(found.records[5])  # what was launched had a second to come to its end
+
+
+def test_text_that_changes_behind_a_pointer(fake: Any, content: Content, tmp_path: Path) -> None:
+    code = """
+import ctypes, os
+cuda = ctypes.CDLL(os.environ["FAKE"])
+cuda.fake_init()
+for name in (b"first", b"second", b"first"):
+    cuda.fake_rename(name)
+    cuda.fake_launch()
+    cuda.fake_time_to_flush()
+"""
+    fake.record(tmp_path / "a.gapless", command=[sys.executable, "-c", code])
+    assert content(tmp_path / "a.gapless").names == ["first", "second", "first"]

@@ -1,0 +1,120 @@
+"""The library is built where a compiler is, found where it was built, and says what is missing."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gapless.cli import main
+from gapless.model.errors import GaplessError
+from gapless.recorder import library
+from gapless.recorder.layouts import KINDS, layout_source
+
+
+def test_it_loads_without_cuda_and_says_what_is_missing(fake: Any, tmp_path: Path) -> None:
+    os.environ["XDG_CACHE_HOME"], before = fake.environment["XDG_CACHE_HOME"], os.environ.get("XDG_CACHE_HOME")
+    try:
+        built = library.find_library()
+    finally:
+        os.environ.pop("XDG_CACHE_HOME")
+        if before is not None:
+            os.environ["XDG_CACHE_HOME"] = before
+    needs = subprocess.run(["readelf", "-d", str(built)], capture_output=True, text=True, check=True).stdout
+    assert "cuda" not in needs
+    assert "cupti" not in needs
+    loaded = ctypes.CDLL(str(built))
+    path = tmp_path / "a.gapless"
+    path.write_bytes(b"")
+    problem = ctypes.create_string_buffer(1024)
+    missing = os.fsencode(tmp_path / "libcupti.so.99")
+    assert loaded.gapless_recorder_start(os.fsencode(path), missing, b"", ctypes.c_uint64(0), 1, problem, 1024) == 1
+    assert b"libcupti cannot be loaded" in problem.value
+    assert loaded.InitializeInjection() == 1  # without GAPLESS_RECORD_FILE: nothing to do
+
+
+def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library.shutil, "which", lambda name: None)
+    monkeypatch.delenv("CC", raising=False)
+    with pytest.raises(GaplessError, match="no C compiler: install one"):
+        library.find_library()
+
+
+def test_no_cupti(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "cuptis", lambda: iter(()))
+    for find in (library.find_library, library.find_cupti):
+        with pytest.raises(GaplessError, match=r"pip install 'gapless\[record\]'"):
+            find()
+
+
+def test_gapless_cupti_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GAPLESS_CUPTI", "/nowhere/libcupti.so")
+    with pytest.raises(GaplessError, match="no such file"):
+        library.find_cupti()
+
+
+def test_a_compiler_that_fails(headers: Path, tmp_path: Path) -> None:
+    with pytest.raises(GaplessError, match=r"could not compile"):
+        library.compile_library(tmp_path / "out", "cc", headers, "nonsense\n")
+    with pytest.raises(GaplessError, match="cannot be run"):
+        library.compile_library(tmp_path / "out", str(tmp_path / "cc"), headers, "")
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_layouts_are_found_in_the_headers(headers: Path) -> None:
+    table = layout_source((headers / "cupti_activity.h").read_text())
+    for kind, (label, struct, _) in KINDS.items():
+        assert f'KIND({kind}, "{label}", CUpti_Activity{struct}' in table
+    assert "CONCURRENT_KERNEL" in table
+    assert "clusterZ)" in table
+    with pytest.raises(GaplessError, match="declares no CUpti_ActivityMemcpy"):
+        layout_source("typedef struct { int kind; } CUpti_ActivityNothing;")
+
+
+def wrong(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["record", *arguments]) == 2
+    return capsys.readouterr().err
+
+
+def test_bad_calls_run_nothing(
+    fake: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in fake.environment.items():
+        monkeypatch.setenv(name, value)
+    proof = tmp_path / "ran"
+    run = ["--", sys.executable, "-c", f"open({str(proof)!r}, 'w')"]
+    taken = tmp_path / "taken.gapless"
+    taken.write_text("mine")
+    assert "no program to record" in wrong(capsys)
+    assert "no program nonesuch" in wrong(capsys, "-o", str(tmp_path / "a.gapless"), "--", "nonesuch")
+    assert "there already" in wrong(capsys, "-o", str(taken), *run)
+    assert taken.read_text() == "mine"
+    assert "cannot be written" in wrong(capsys, "-o", str(tmp_path / "no" / "a.gapless"), *run)
+    assert "1MiB or more" in wrong(capsys, "--max-size", "1KiB", *run)
+    assert "not less than 0" in wrong(capsys, "--for", "-1", *run)
+    assert "is a profiler" in wrong(capsys, "--", "/opt/bin/nsys", "profile", "x")
+    monkeypatch.setenv("CUDA_INJECTION64_PATH", "/opt/nsight/libToolsInjection64.so")
+    assert "another tool watches" in wrong(capsys, *run)
+    assert not proof.exists()
+    assert not list(tmp_path.glob("a.gapless"))
+
+
+def test_names_of_recordings(fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gapless.recorder.command import file_name
+
+    assert file_name(["python", "-u", "train.py", "--x"], tmp_path).name == "train.gapless"
+    assert file_name(["./solver"], tmp_path).name == "solver.gapless"
+    (tmp_path / "solver.gapless").touch()
+    assert file_name(["./solver"], tmp_path).name == "solver-2.gapless"
+
+
+def test_force_overwrites(fake: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a.gapless"
+    path.write_bytes(b"old" * 1000)
+    assert fake.record(path, "--force", command=["true"]).returncode == 0
+    assert path.read_bytes().startswith(b"\x93GAPLESS")
