@@ -31,7 +31,7 @@ WIDTH = 960
 _LEFT, _RIGHT, _TOP = 104, 68, 34  # px beside and above the lanes
 _LANE, _GAP, _BLOCK_GAP = 22, 4, 12
 _FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
-_CHARACTER = 6.6  # px that a character of a label takes at most, at 11 px
+_CHARACTER = 6.4  # px that a character of a label takes at most, at 11 px
 _SMALL = 1.5  # px: narrower operations are drawn by how full a pixel is
 _TOLD = 400  # operations a picture tells apart by name when a pointer rests on them
 _NOT_XML = re.compile("[\ufffe\uffff]")
@@ -268,6 +268,12 @@ class _Names(Sequence[Sequence[str]]):
 
 
 _WORDS: Mapping[int, str] = {OpKind.H2D: "H2D", OpKind.D2H: "D2H", OpKind.P2P: "P2P", OpKind.D2D: "D2D"}
+_NO_WORDS: Mapping[int, str] = {}
+
+
+def _words(timeline: Timeline) -> Mapping[int, str]:
+    """Give what copies are called whose own names do not fit: a recorded name says no more than the direction."""
+    return _NO_WORDS if timeline.format == "simulated" else _WORDS
 
 
 def _engine_lanes(timeline: Timeline, start: int, end: int) -> Iterator[_Lane]:
@@ -284,7 +290,8 @@ def _engine_lanes(timeline: Timeline, start: int, end: int) -> Iterator[_Lane]:
             yield _Lane(
                 label=LABELS[served] + (f" {timeline.devices[device].id}" if len(used) > 1 else ""),
                 starts=ops.start[rows], ends=ops.end[rows], rows=rows,
-                names=_Names(timeline, rows, ops.name, _WORDS, ops.kind), colors=[ENGINES[served]] * len(rows),
+                names=_Names(timeline, rows, ops.name, _words(timeline), ops.kind),
+                colors=[ENGINES[served]] * len(rows),
                 figure=wording.percent(busy / (end - start)),
             )  # fmt: skip
 
@@ -301,7 +308,7 @@ def _stream_lanes(timeline: Timeline) -> tuple[list[_Lane], int]:
             _Lane(
                 label=_clean(stream.name) or f"stream {stream.id}",
                 starts=ops.start[rows], ends=ops.end[rows], rows=rows,
-                names=_Names(timeline, rows, ops.name, _WORDS, ops.kind),
+                names=_Names(timeline, rows, ops.name, _words(timeline), ops.kind),
                 colors=[ENGINES.get(Engine(engine[row]), CALL) for row in rows.tolist()],
             )
         )  # fmt: skip

@@ -1,0 +1,144 @@
+"""What is there is documented: names, commands, options, causes, repairs, knobs, formats, tapes and their words."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+import gapless
+import gapless.testing
+from gapless.cli import COMMANDS
+from gapless.cli.convert import FORMATS
+from gapless.diagnosis.causes import CAUSES
+from gapless.diagnosis.repairs import REPAIRS
+from gapless.model.machine import PROFILES, Machine
+from gapless.model.tape import _KNOWN as STATEMENTS
+from gapless.timeline.sources import SOURCES
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+LESSON = (DOCS / "lesson.md").read_text()
+
+
+def written() -> str:
+    """Give all that people wrote."""
+    return "\n".join(page.read_text() for page in DOCS.glob("*.md"))
+
+
+@pytest.fixture(scope="module")
+def generated() -> dict[str, str]:
+    """Give the pages that are generated; what has no docstring raises here."""
+    sys.path.insert(0, str(DOCS / "_ext"))
+    try:
+        import generated as pages
+    finally:
+        sys.path.remove(str(DOCS / "_ext"))
+    made = {"cli": pages.command_line(), "api": pages.public_names(), "causes": pages.causes()}
+    return made | {slug: pages.cause(slug) for slug in CAUSES}
+
+
+def test_public_names(generated) -> None:
+    for module in (gapless, gapless.testing):
+        for name in set(module.__all__) - {"__version__"}:
+            assert f"\n### {name}\n" in generated["api"]
+
+
+def test_commands_and_options(generated) -> None:
+    import inspect
+
+    for command in COMMANDS:
+        section = generated["cli"].partition(f"\n## gapless {command.__name__}\n")[2].partition("\n## gapless ")[0]
+        for name in inspect.signature(command).parameters:
+            word = name.strip("_").replace("_", "-")
+            assert re.search(rf"^`(--{word}\b|\[?{word.upper()}\b).*`\n: \S", section, re.MULTILINE), (command, name)
+
+
+def test_commands_are_shown_somewhere() -> None:
+    for command in COMMANDS:
+        assert f"gapless {command.__name__}" in written()
+
+
+def test_causes_have_a_page_with_all_headings(generated) -> None:
+    for slug in CAUSES:
+        assert f"[`{slug}`](cause-{slug}.md)" in generated["causes"]
+        for heading in ("What it finds", "Why engines wait", "What repairs it", "What it cannot see"):
+            assert f"## {heading}" in generated[slug]
+
+
+def test_causes_are_met_in_the_lesson_or_are_no_matter_of_it() -> None:
+    apart = {"small-copies", "host-bound", "first-use"}  # no point of the lesson is about them
+    for slug in set(CAUSES) - apart:
+        assert f"generated/cause-{slug}.md" in LESSON
+
+
+def test_repairs(generated) -> None:
+    for name in REPAIRS:
+        assert f"| `{name}` | " in generated["causes"]
+
+
+def test_knobs_and_tables_of_machines() -> None:
+    page = (DOCS / "machines.md").read_text()
+    described = re.findall(r"^([a-z0-9_]+): \S", page, re.MULTILINE)
+    assert sorted(described) == sorted(f.name for f in fields(Machine) if f.name != "name")
+    for profile in PROFILES:
+        assert f"| `{profile}` | " in page
+
+
+def test_formats() -> None:
+    page = (DOCS / "convert.md").read_text()
+    for name, suffixes in FORMATS.items():
+        assert f"| `{name}` | " in page
+        for suffix in suffixes:
+            assert f"`{suffix}`" in page
+    reads = (DOCS / "explain.md").read_text()
+    for source in SOURCES:
+        assert any(word in source.EXPECTED for word in ("torch.profiler", "Nsight", "gapless", "recording"))
+    for told in ("torch.profiler", "Nsight Systems", "recording"):
+        assert told in reads
+
+
+def test_statements_of_tapes() -> None:
+    page = (DOCS / "tape-format.md").read_text()
+    for statement in STATEMENTS:
+        assert re.search(rf"`{statement}\b|`expect {statement}\b", page), statement
+
+
+def test_every_tape_of_the_lesson_is_shown() -> None:
+    left_out = {"05-sixteen-streams", "71-wrong-tool-one-long-kernel-chunked"}  # told in words
+    shown = set(re.findall(r"^```\{tape\} (\S+)$", LESSON, re.MULTILINE))
+    assert {path.stem for path in (ROOT / "examples" / "tapes").glob("*.tape")} - left_out == shown
+
+
+def test_options_of_pipelines() -> None:
+    import inspect
+
+    page = (DOCS / "pipeline.md").read_text()
+    for name in list(inspect.signature(gapless.Pipeline).parameters)[1:]:
+        assert f"| `{name}` | " in page
+
+
+def test_every_page_is_in_the_contents() -> None:
+    index = (DOCS / "index.md").read_text()
+    for page in DOCS.glob("*.md"):
+        assert page.stem == "index" or re.search(rf"^{page.stem}$", index, re.MULTILINE), page.name
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path, generated) -> None:
+    anchors = {"lesson.md": {slug(heading) for heading in re.findall(r"^#+ (.*)$", LESSON, re.MULTILINE)}}
+    made = {f"generated/{name}.md" for name in ("cli", "api", "causes", *(f"cause-{slug}" for slug in CAUSES))}
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        name, _, anchor = target.partition("#")
+        if target.startswith(("https://", "http://")):
+            continue
+        assert not name or name in made or (DOCS / name).exists(), target
+        if anchor:
+            assert anchor in anchors[name or page.name], target
+
+
+def slug(heading: str) -> str:
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
