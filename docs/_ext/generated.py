@@ -5,6 +5,7 @@ What has no words there raises ``RuntimeError``, in the build and in the tests.
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from typing import Any
 
 import gapless
 import gapless.testing
+import gapless.torch
 from gapless.cli import COMMANDS
 from gapless.diagnosis.causes import CAUSES
 from gapless.diagnosis.repairs import REPAIRS
@@ -78,20 +80,26 @@ def command_line() -> str:
 def _options(command: Callable[..., int]) -> Iterator[tuple[str, str, bool]]:
     """Give each parameter of a command: its name, how it is written, and whether it stands alone."""
     for name, parameter in inspect.signature(command).parameters.items():
-        about = str(parameter.annotation)
+        kind, names = str(parameter.annotation), [f"--{name.strip('_').replace('_', '-')}"]
+        if told := re.fullmatch(r"Annotated\[(.*), Parameter\((.*)\)\]", kind):
+            kind, names = told[1], re.findall(r"[\"'](--?[\w-]+)[\"']", told[2]) or names
+        if "parse=False" in str(parameter.annotation):  # what stands behind --
+            yield name, f"[-- {name.upper()}...]", True
+            continue
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
             several = parameter.kind is parameter.VAR_POSITIONAL
             optional = parameter.default is not parameter.empty
             word = name.strip("_").upper() + "..." * several
             yield name, f"[{word}]" if optional else word, True
             continue
-        option = "--" + name.strip("_").replace("_", "-")
-        kind = about.removesuffix(" | None").removeprefix("tuple[").removesuffix(", ...]")
+        kind = kind.removesuffix(" | None").removeprefix("tuple[").removesuffix(", ...]")
         if choice := re.fullmatch(r"Literal\[(.*)\]", kind):
-            option += " " + "|".join(word.strip().strip("\"'") for word in choice[1].split(","))
-        elif kind != "bool":
-            option += " " + {"str": "TEXT", "int": "COUNT", "Path": "PATH"}.get(kind, kind.upper())
-        yield name, option, False
+            value = " " + "|".join(word.strip().strip("\"'") for word in choice[1].split(","))
+        elif kind == "bool":
+            value = ""
+        else:
+            value = " " + {"str": "TEXT", "int": "COUNT", "float": "NUMBER", "Path": "PATH"}.get(kind, kind.upper())
+        yield name, ", ".join(written + value for written in names), False
 
 
 def _numpy_docstring(command: Callable[..., int]) -> tuple[str, dict[str, str]]:
@@ -106,11 +114,25 @@ def _numpy_docstring(command: Callable[..., int]) -> tuple[str, dict[str, str]]:
 
 def public_names() -> str:
     """Describe the names of ``gapless`` and ``gapless.testing``."""
-    parts = ["# Python\n\nEverything public is in `gapless` and `gapless.testing`.\n\n## gapless\n"]
+    parts = ["# Python\n\nEverything public is in `gapless`, `gapless.torch` and `gapless.testing`.\n\n## gapless\n"]
     parts += [_name(gapless, name) for name in sorted(gapless.__all__, key=str.lower) if name != "__version__"]
+    parts.append(f"## gapless.torch\n\n{_markdown(gapless.torch)}\n")
+    parts += [_from_source(name, home) for name, home in sorted(gapless.torch._HOMES.items())]
     parts.append(f"## gapless.testing\n\n{_markdown(gapless.testing)}\n")
     parts += [_name(gapless.testing, name) for name in sorted(gapless.testing.__all__, key=str.lower)]
     return "\n".join(parts)
+
+
+def _from_source(name: str, home: str) -> str:
+    """Describe a name of ``gapless.torch`` by its source: to import it takes PyTorch."""
+    source = Path(gapless.torch.__file__).with_name(f"{home}.py").read_text()
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
+            words = ast.get_docstring(node)
+            if not words:
+                raise RuntimeError(f"gapless.torch.{name} has no docstring")
+            return f"### gapless.torch.{name}\n\n{_as_markdown(words)}\n\n"
+    raise RuntimeError(f"gapless.torch.{name} is not in {home}.py")
 
 
 def _name(module: Any, name: str) -> str:
@@ -155,12 +177,14 @@ def _signature(value: Any, *, method: bool = False) -> str:
 
 def _markdown(value: Any) -> str:
     """Give a docstring as Markdown: it is that already, but for lists of definitions, examples and ``::``."""
-    text = inspect.cleandoc(value.__doc__ or "")
+    return _as_markdown(inspect.cleandoc(value.__doc__ or ""))
+
+
+def _as_markdown(text: str) -> str:
     text = re.sub(r"^::\n", "", text, flags=re.MULTILINE)
     text = re.sub(r"::$", ":", text, flags=re.MULTILINE)
     text = re.sub(r"(?<=\n)((?:``[^`\n]+``(?:, )?)+)\n    (?=\S)", r"\1\n:   ", text)
-    text = re.sub(r"(?:^>>> .*\n(?:.+\n?)*)", lambda m: f"```pycon\n{m[0].rstrip()}\n```\n", text, flags=re.MULTILINE)
-    return re.sub(r"^(#+ )", r"\1", text, flags=re.MULTILINE)
+    return re.sub(r"(?:^>>> .*\n(?:.+\n?)*)", lambda m: f"```pycon\n{m[0].rstrip()}\n```\n", text, flags=re.MULTILINE)
 
 
 def _first_line(value: Any) -> str:

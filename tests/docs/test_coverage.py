@@ -11,6 +11,8 @@ import pytest
 
 import gapless
 import gapless.testing
+import gapless.torch
+from gapless import cli
 from gapless.cli import COMMANDS
 from gapless.cli.convert import FORMATS
 from gapless.diagnosis.causes import CAUSES
@@ -45,16 +47,20 @@ def test_public_names(generated) -> None:
     for module in (gapless, gapless.testing):
         for name in set(module.__all__) - {"__version__"}:
             assert f"\n### {name}\n" in generated["api"]
+    for name in gapless.torch.__all__:
+        assert f"\n### gapless.torch.{name}\n" in generated["api"]
 
 
-def test_commands_and_options(generated) -> None:
-    import inspect
-
-    for command in COMMANDS:
-        section = generated["cli"].partition(f"\n## gapless {command.__name__}\n")[2].partition("\n## gapless ")[0]
-        for name in inspect.signature(command).parameters:
-            word = name.strip("_").replace("_", "-")
-            assert re.search(rf"^`(--{word}\b|\[?{word.upper()}\b).*`\n: \S", section, re.MULTILINE), (command, name)
+@pytest.mark.parametrize("command", [command.__name__ for command in COMMANDS])
+def test_options_are_those_that_the_command_itself_tells(command: str, generated, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    cli.main([command, "--help"])
+    told = set(re.findall(r"^[│*| ]*(?:-\w, ?)?(--[a-z][a-z0-9-]*)", capsys.readouterr().out, re.MULTILINE))
+    section = generated["cli"].partition(f"\n## gapless {command}\n")[2].partition("\n## gapless ")[0]
+    shown = {
+        name for line in re.findall(r"^`(.*)`\n: \S", section, re.MULTILINE) for name in re.findall(r"--[\w-]+", line)
+    }
+    assert shown == told - {"--help", "--version"}
 
 
 def test_commands_are_shown_somewhere() -> None:
@@ -113,6 +119,15 @@ def test_every_tape_of_the_lesson_is_shown() -> None:
     assert {path.stem for path in (ROOT / "examples" / "tapes").glob("*.tape")} - left_out == shown
 
 
+def test_findings_in_pytorch_programs() -> None:
+    source = (ROOT / "src" / "gapless" / "torch" / "findings.py").read_text()
+    page = (DOCS / "pytorch.md").read_text()
+    told = re.findall(r'^    [A-Z_]+ = "([a-z-]+)", "(.*)"$', source, re.MULTILINE)
+    assert len(told) >= 6
+    for name, words in told:
+        assert f"| `{name}` | {words} |" in page
+
+
 def test_options_of_pipelines() -> None:
     import inspect
 
@@ -129,7 +144,10 @@ def test_every_page_is_in_the_contents() -> None:
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path, generated) -> None:
-    anchors = {"lesson.md": {slug(heading) for heading in re.findall(r"^#+ (.*)$", LESSON, re.MULTILINE)}}
+    anchors = {
+        known.name: {slug(heading) for heading in re.findall(r"^#+ (.*)$", known.read_text(), re.MULTILINE)}
+        for known in DOCS.glob("*.md")
+    }
     made = {f"generated/{name}.md" for name in ("cli", "api", "causes", *(f"cause-{slug}" for slug in CAUSES))}
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
         name, _, anchor = target.partition("#")
