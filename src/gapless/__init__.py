@@ -163,21 +163,41 @@ def _show_reports() -> None:
     from gapless.views import register
 
     register()
+    register("timelines")  # of which each report holds one
 
 
 def _show_tapes() -> None:
     from gapless.views import register
 
-    register(tapes=True)
+    register("tapes")
+
+
+def _show_timelines() -> None:
+    from gapless.views import register
+
+    register("timelines")
+
+
+def _show_pipelines() -> None:
+    from gapless.views import register
+
+    register("pipelines")
+    register("timelines")
+
+
+# What is taught to show itself when a name is first used.
+_SHOWS = {
+    "Comparison": _show_reports, "Report": _show_reports, "Check": _show_tapes, "Program": _show_tapes,
+    "Schedule": _show_tapes, "Simulation": _show_tapes, "Timeline": _show_timelines, "load": _show_timelines,
+    "Pipeline": _show_pipelines,
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'gapless' has no attribute {name!r}")
-    if name in ("Comparison", "Report"):
-        _show_reports()
-    elif name in ("Check", "Program", "Schedule", "Simulation"):
-        _show_tapes()
+    if name in _SHOWS:
+        _SHOWS[name]()
     module, _, there = _HOMES[name].rpartition(".")
     value = getattr(import_module(module), there)
     globals()[name] = value

@@ -7,7 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+
+from gapless.model.kinds import CallKind, OpKind
+from gapless.timeline.timeline import Calls, Device, Ops, RangeKind, Ranges, Stream, Thread, Timeline
 
 ARGUMENTS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -66,3 +70,37 @@ def shots() -> Path:
     """Give the folder for pictures that people look at."""
     SHOTS.mkdir(parents=True, exist_ok=True)
     return SHOTS
+
+
+@pytest.fixture(scope="session")
+def a_million() -> Timeline:
+    """Give a timeline of a million intervals."""
+    return million()
+
+
+EACH = 4  # streams
+
+
+def million(count: int = 1_000_000) -> Timeline:
+    """Give a timeline of *count* intervals: two fifths operations, as many calls, a fifth operators."""
+    draw = np.random.default_rng(7)
+    ops = count * 2 // 5
+    kind = np.resize([OpKind.H2D, OpKind.KERNEL, OpKind.KERNEL, OpKind.D2H], ops)
+    length = draw.integers(800, 9_000, ops) * np.where(draw.random(ops) < 0.001, 60, 1)
+    start = np.cumsum(np.roll(length, 1) + draw.integers(100, 3_000, ops))
+    call = np.arange(ops)
+    ranges = count - 2 * ops
+    since = start[:: max(1, ops // ranges)][:ranges]
+    return Timeline(
+        ops=Ops.build(kind=kind, name=kind, device=np.zeros(ops), stream=np.arange(ops) // 4 % EACH, start=start,
+                      end=start + length, bytes=np.where(kind == OpKind.KERNEL, -1, length * 50), call=call),
+        calls=Calls.build(kind=np.full(ops, CallKind.LAUNCH), name=np.full(ops, 4), thread=np.zeros(ops),
+                          start=start - 3_000, end=start - 3_000 + draw.integers(300, 900, ops)),
+        ranges=Ranges.build(kind=np.full(len(since), RangeKind.CPU_OP), name=np.full(len(since), 5),
+                            thread=np.zeros(len(since)), start=since - 4_000, end=since - 1_500),
+        devices=(Device(id=0, name="a million intervals"),),
+        streams=tuple(Stream(device=0, id=number) for number in range(EACH)),
+        threads=(Thread(pid=0, tid=0, name="main"),),
+        strings=("gemm_kernel<float, 128>", "copy in", "copy out", "unused", "cudaLaunchKernel", "aten::mm"),
+        source="million",
+    )  # fmt: skip

@@ -403,7 +403,9 @@ def test_print_shows_the_report_once_registered(short, monkeypatch):
     register()
     monkeypatch.setenv("COLUMNS", "90")
     assert str(short) == to_text(short, width=90)
-    assert short._repr_mimebundle_(include=None, exclude=None) == {"text/plain": str(short)}
+    bundle = short._repr_mimebundle_(include=None, exclude=None)
+    assert bundle["text/plain"] == str(short)
+    assert bundle["text/html"].startswith('<iframe sandbox="allow-scripts" ')
     on = console(width=90)
     with on.capture() as capture:
         on.print(short)

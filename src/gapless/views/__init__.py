@@ -3,47 +3,54 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
 
 __all__ = ["register"]
 
-# What shows itself, and the module that draws it.
-_REPORTS = {
-    "gapless.diagnosis.report.Report": "gapless.views.terminal",
-    "gapless.diagnosis.compare.Comparison": "gapless.views.comparison",
+# What shows itself, the module that draws it as text, and the one that makes its page; empty where there is none.
+_SHOWN: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "reports": {
+        "gapless.diagnosis.report.Report": ("gapless.views.terminal", "gapless.views.report_page"),
+        "gapless.diagnosis.compare.Comparison": ("gapless.views.comparison", ""),
+    },
+    "tapes": {
+        "gapless.model.schedule.Schedule": ("gapless.views.schedule", "gapless.views.lane_page"),
+        "gapless.model.simulation.Simulation": ("gapless.views.schedule", "gapless.views.lane_page"),
+        "gapless.model.simulation.Check": ("gapless.views.races", ""),
+    },
+    "timelines": {"gapless.timeline.timeline.Timeline": ("gapless.views.timeline", "gapless.views.lane_page")},
+    "pipelines": {"gapless.runtime.report.PipelineReport": ("", "gapless.views.lane_page")},
 }
-_TAPES = {
-    "gapless.model.schedule.Schedule": "gapless.views.schedule",
-    "gapless.model.simulation.Simulation": "gapless.views.schedule",
-    "gapless.model.simulation.Check": "gapless.views.races",
-}
 
 
-def register(*, tapes: bool = False) -> None:
-    """Teach Report to show itself: ``print(report)``, rich's ``console.print(report)``, a notebook's cell.
+def register(what: Literal["reports", "tapes", "timelines", "pipelines"] = "reports") -> None:
+    """Teach Reports (or tapes, timelines, reports of pipelines) to show themselves.
 
-    With *tapes* Schedule, Simulation and Check instead. Done here and not in the classes, because what computes does
-    not know who draws it. Loads rich only when something is drawn.
+    In ``print(report)``, rich's ``console.print(report)`` and a notebook's cell: text, and an interactive page in a
+    frame. Done here and not in the classes, because what computes does not know who draws it. Nothing that draws is
+    loaded before something is drawn.
     """
-    for shown, view in (_TAPES if tapes else _REPORTS).items():
+    for shown, (text, html) in _SHOWN[what].items():
         module, _, name = shown.rpartition(".")
-        for method, does in _methods(view).items():
+        for method, does in _methods(text, html).items():
             setattr(getattr(import_module(module), name), method, does)
 
 
-def _methods(view: str) -> dict[str, Callable[..., Any]]:
+def _methods(text: str, html: str) -> dict[str, Callable[..., Any]]:
     def to_text(self: Any) -> str:
-        return import_module(view).to_text(self, width=shutil.get_terminal_size((100, 24)).columns)
+        return import_module(text).to_text(self, width=shutil.get_terminal_size((100, 24)).columns)
 
     def rich_console(self: Any, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        return import_module(view).draw(self, console, options)
+        return import_module(text).draw(self, console, options)
 
     def mimebundle(self: Any, **_: Any) -> dict[str, str]:
-        return {"text/plain": to_text(self)}
+        framed = import_module(html).frame(self) if html else ""
+        return {"text/plain": str(self)} | ({"text/html": framed} if framed else {})
 
-    return {"__str__": to_text, "__rich_console__": rich_console, "_repr_mimebundle_": mimebundle}
+    drawn = {"__str__": to_text, "__rich_console__": rich_console} if text else {}  # else it has a text of its own
+    return drawn | {"_repr_mimebundle_": mimebundle}

@@ -19,6 +19,7 @@ from gapless.views import telling, wording
 from gapless.views.html import LANES, Markup, bundle, data, page, tag, text
 from gapless.views.lanes import LABELS, lanes_of
 from gapless.views.links import of_schedule, of_work
+from gapless.views.notebook import framed
 from gapless.views.scene import Highlight, Scene, scene_of
 
 SCRIPT = (*LANES, "report.js")
@@ -50,6 +51,11 @@ def write(report: Report, path: str | Path) -> Path:
     except OSError as problem:
         raise GaplessError(f"{target} cannot be written: {problem.strerror or problem}") from None
     return target
+
+
+def frame(report: Report) -> str:
+    """Give the page in a frame for a notebook; empty where it is too long for one."""
+    return framed(to_html(report), title=Path(report.source).name)
 
 
 def to_html(report: Report) -> str:

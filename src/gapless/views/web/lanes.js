@@ -15,7 +15,7 @@
 // Options of mount: {compact: true} leaves out the bar and the map; {label} names the view for a screen reader; {groups}
 // are the groups of lanes shown at first; {onmove(t0, t1)} and {onfocus(item)} are told what the user does.
 
-import { unpack } from "./scene.js";
+import { Track, unpack } from "./scene.js";
 import { Painter, themeNow } from "./paint.js";
 import { sentence, ticksOf } from "./words.js";
 import { furnish, place, tell } from "./furniture.js";
@@ -278,10 +278,14 @@ export class LaneView {
     return -1;
   }
 
-  /** The items of a lane that are on the critical path, as a track. */
+  /** The items of a lane's track (null: of all of them) that are on the critical path, as a track. */
   pathOf(lane, number) {
     const key = `${lane.number} ${number}`;
-    if (!this.paths.has(key)) this.paths.set(key, lane.tracks[number].only((item) => this.scene.onPath(item)));
+    if (!this.paths.has(key)) {
+      const { items, itemEnd } = this.scene;
+      const track = number === null ? new Track(lane.rows, items.start, itemEnd) : lane.tracks[number];
+      this.paths.set(key, track.only((item) => this.scene.onPath(item)));
+    }
     return this.paths.get(key);
   }
 

@@ -165,22 +165,34 @@ export class Painter {
   }
 
   lanes() {
-    const { ctx, frame } = this;
-    const dim = frame.path ? 0.22 : 1;
-    for (const row of frame.rows) {
+    for (const row of this.frame.rows) {
       if (!row.lane) continue;
-      row.lane.tracks.forEach((track, number) => {
-        const y = row.y + number * row.trackHeight;
-        const height = row.trackHeight - (row.lane.tracks.length > 1 ? 1 : 0);
-        if (frame.cursor === null) {
-          ctx.globalAlpha = row.lane.group === "findings" ? 1 : dim;
-          this.track(track, y, height);
-          ctx.globalAlpha = 1;
-          if (frame.path && row.lane.group !== "findings") this.track(frame.pathOf(row.lane, number), y, height, true);
-        } else this.played(track, y, height);
-      });
+      if (this.isCrowded(row.lane)) this.lane(row.lane, row.lane.busy, null, row.y, row.height);
+      else
+        row.lane.tracks.forEach((track, number) => {
+          const gap = row.lane.tracks.length > 1 ? 1 : 0;
+          this.lane(row.lane, track, number, row.y + number * row.trackHeight, row.trackHeight - gap);
+        });
       this.glyphs(row);
     }
+  }
+
+  /** Whether a lane of several tracks holds more than can be told apart: then how busy it is says more. */
+  isCrowded({ tracks, nested, busy }) {
+    if (tracks.length === 1 || nested) return false;
+    const { frame } = this;
+    const first = busy.firstOpen(frame.t0);
+    return busy.firstFrom(frame.t1, first) - first > (frame.width - frame.gutter) / 2;
+  }
+
+  lane(lane, track, number, y, height) {
+    const { ctx, frame } = this;
+    if (frame.cursor !== null) return this.played(track, y, height);
+    const dims = frame.path && lane.group !== "findings";
+    ctx.globalAlpha = dims ? 0.22 : 1;
+    this.track(track, y, height);
+    ctx.globalAlpha = 1;
+    if (dims) this.track(frame.pathOf(lane, number), y, height, true);
   }
 
   /** What is done by now in full, what is to come as a hint. */
@@ -199,48 +211,46 @@ export class Painter {
   }
 
   track(track, y, height, lit = false) {
-    const { frame } = this;
-    const looks = frame.scene.kinds;
-    const kind = frame.scene.items.kind;
+    const { ctx, frame, ink } = this;
+    const { kinds, items } = frame.scene;
     const pixel = 1 / this.scale;
     const perPixel = pixel / this.perNs;
-    let run = null; // columns side by side that look alike
-    const flush = () => {
-      if (run) this.column(run, y, height);
-      run = null;
-    };
+    const { starts, ends, covered, rows } = track;
+    const base = y + height;
+    const tiny = new Map(); // look -> one shape of all columns of tiny intervals, as a list of [x, top, x after]
     let i = track.firstOpen(frame.t0);
-    while (i < track.count && track.start(i) < frame.t1) {
-      if (track.length(i) >= perPixel) {
-        flush();
-        this.block(track.rows[i], track.start(i), track.end(i), y, height, lit);
+    while (i < track.count && starts[i] < frame.t1) {
+      if (ends[i] - starts[i] >= perPixel) {
+        this.block(rows[i], starts[i], ends[i], y, height, lit);
         i++;
         continue;
       }
-      const column = Math.floor((this.x(track.start(i)) - frame.gutter) / pixel);
+      // All that begin in this pixel column: as high as they fill the time, in the colour of the longest.
+      const column = Math.floor((starts[i] - frame.t0) / perPixel);
       let next = Math.max(i + 1, track.firstFrom(frame.t0 + (column + 1) * perPixel, i));
       const longest = track.longest(i, next);
-      if (track.length(longest) >= perPixel) next = Math.max(i + 1, longest);
-      const covered = track.covered[next] - track.covered[i];
-      const step = Math.max(1, Math.min(STEPS, Math.round((covered / perPixel) * STEPS)));
-      const { look } = looks[kind[track.rows[longest < next ? longest : i]]];
-      if (run && run.look === look && run.step === step && column <= run.after) run.after = column + 1;
-      else {
-        flush();
-        run = { look, step, first: column, after: column + 1 };
-      }
+      if (ends[longest] - starts[longest] >= perPixel) next = Math.max(i + 1, longest);
+      const step = Math.max(1, Math.min(STEPS, Math.round(((covered[next] - covered[i]) / perPixel) * STEPS)));
+      const { look } = kinds[items.kind[rows[longest < next ? longest : i]]];
+      const x = frame.gutter + column * pixel;
+      const top = base - Math.max(2, (height * step) / STEPS);
+      let shape = tiny.get(look);
+      if (!shape) tiny.set(look, (shape = []));
+      if (shape.length && shape[shape.length - 1] === x && shape[shape.length - 2] === top) shape[shape.length - 1] += pixel;
+      else shape.push(x, top, x + pixel);
       i = next;
     }
-    flush();
-  }
-
-  /** Tiny intervals side by side: as high as they fill the time, so that a lane looks as busy as it is. */
-  column({ look, step, first, after }, y, height) {
-    const { ctx, frame } = this;
-    const x = frame.gutter + first / this.scale;
-    const high = Math.max(2, (height * step) / STEPS);
-    ctx.fillStyle = this.ink[look];
-    ctx.fillRect(x, y + height - high, (after - first) / this.scale, high);
+    for (const [look, shape] of tiny) {
+      ctx.fillStyle = ink[look];
+      ctx.beginPath();
+      for (let at = 0; at < shape.length; at += 3) {
+        ctx.moveTo(shape[at], base);
+        ctx.lineTo(shape[at], shape[at + 1]);
+        ctx.lineTo(shape[at + 2], shape[at + 1]);
+        ctx.lineTo(shape[at + 2], base);
+      }
+      ctx.fill();
+    }
   }
 
   block(item, start, end, y, height, lit) {
@@ -288,22 +298,7 @@ export class Painter {
     for (let i = first; i < after; i++) {
       const item = track.rows[i];
       const { look } = frame.scene.kinds[frame.scene.items.kind[item]];
-      const x = this.x(track.start(i));
-      const middle = row.y + row.height / 2;
-      ctx.fillStyle = ctx.strokeStyle = ink[look];
-      ctx.lineWidth = 1.5;
-      ctx.beginPath();
-      if (look === "record") {
-        ctx.arc(x, middle, 3.2, 0, 7);
-        ctx.fill();
-      } else {
-        ctx.moveTo(x, row.y);
-        ctx.lineTo(x, row.y + row.height);
-        ctx.moveTo(x - 4, middle - 4);
-        ctx.lineTo(x, middle);
-        ctx.lineTo(x - 4, middle + 4);
-        ctx.stroke();
-      }
+      glyph(ctx, look, ink[look], this.x(track.start(i)), row.y, row.height);
     }
   }
 
@@ -313,7 +308,7 @@ export class Painter {
     const { scene } = frame;
     const row = item >= 0 && frame.rowOf.get(lane ? lane.number : scene.laneOf[item]);
     if (!row) return null;
-    const track = lane && lane.number !== scene.laneOf[item] ? lane.trackOf(item) : scene.trackOf[item];
+    const track = lane && lane.number !== scene.laneOf[item] ? lane.trackOf(item, scene.items.start[item]) : scene.trackOf[item];
     const x0 = this.x(scene.items.start[item]);
     const height = row.trackHeight;
     const x1 = Math.max(x0 + 1, this.x(scene.itemEnd[item]));
@@ -461,11 +456,30 @@ export class Painter {
   }
 }
 
+function glyph(ctx, look, color, x, y, height) {
+  const middle = y + height / 2;
+  ctx.fillStyle = ctx.strokeStyle = color;
+  ctx.lineWidth = 1.5;
+  ctx.beginPath();
+  if (look === "record") {
+    ctx.arc(x, middle, 3.2, 0, 7);
+    ctx.fill();
+    return;
+  }
+  ctx.moveTo(x, y);
+  ctx.lineTo(x, y + height);
+  ctx.moveTo(x - 4, middle - 4);
+  ctx.lineTo(x, middle);
+  ctx.lineTo(x - 4, middle + 4);
+  ctx.stroke();
+}
+
 /** Paint a sample of a look, for a legend. */
 export function swatch(canvas, look, theme) {
   const ctx = canvas.getContext("2d");
   ctx.setTransform(2, 0, 0, 2, 0, 0);
   ctx.clearRect(0, 0, 16, 10);
+  if (look === "record" || look === "wait") return glyph(ctx, look, INK[theme][look], 8, 0, 10);
   ctx.fillStyle = INK[theme][look];
   ctx.fillRect(0, 0, 16, 10);
   const pattern = patternOf(ctx, look, theme, 2);

@@ -84,7 +84,9 @@ class Scene {
   /** All arrows that touch an item: [{other, kind, incoming}]. */
   arrowsAt(item) {
     const { from, to, kind, kinds } = this.arrows;
-    const { incoming, outgoing } = (this.index ??= { incoming: group(to), outgoing: group(from) });
+    const { incoming, outgoing } = (this.index ??= {
+      incoming: group(to, this.laneOf.length), outgoing: group(from, this.laneOf.length),
+    });
     const list = (index, ends, isIn) =>
       Array.from(index(item), (a) => ({ other: ends[a], kind: kinds[kind[a]], incoming: isIn, number: a }));
     return [...list(incoming, from, true), ...list(outgoing, to, false)];
@@ -101,11 +103,15 @@ class Scene {
   }
 }
 
-/** Give a function from a value to the positions at which a column holds it. */
-function group(column) {
-  const order = Uint32Array.from(column.keys()).sort((a, b) => column[a] - column[b]);
-  const first = (value) => bound(order.length, (i) => column[order[i]] < value);
-  return (value) => order.subarray(first(value), first(value + 1));
+/** Give a function from a value (from 0 to below *most*) to the positions at which a column holds it. */
+function group(column, most) {
+  const first = new Uint32Array(most + 1);
+  for (const value of column) first[value + 1]++;
+  for (let value = 0; value < most; value++) first[value + 1] += first[value];
+  const order = new Uint32Array(column.length);
+  const next = first.slice();
+  for (let i = 0; i < column.length; i++) order[next[column[i]]++] = i;
+  return (value) => order.subarray(first[value], first[value + 1]);
 }
 
 class Lane {
@@ -125,14 +131,16 @@ class Lane {
     else
       for (let t = 0; t < json.tracks; t++) this.tracks.push(new Track(rows.filter((_, i) => track[i] === t), start, end));
     this.glyphs = new Track(column(json.glyphs, Uint32Array), start, end); // records and waits of events
-    this.busy = this.group === "engines" ? merged(rows, start, end) : this.tracks[0];
-    this.measured = this.group === "engines" || (this.group === "streams" && this.tracks.length === 1);
+    // Ranges hold each other; all else lies in several tracks only where it overlaps.
+    this.nested = this.group === "ranges";
+    this.busy = this.tracks.length > 1 && !this.nested ? merged(rows, start, end) : this.tracks[0];
+    this.measured = this.group === "engines" || this.group === "streams";
   }
 
   /** In which of its tracks an item lies. */
-  trackOf(item) {
+  trackOf(item, start) {
     const found = this.tracks.findIndex((track) => {
-      for (let i = track.firstFrom(track.from[item]); i < track.count && track.start(i) === track.from[item]; i++)
+      for (let i = track.firstFrom(start); i < track.count && track.start(i) === start; i++)
         if (track.rows[i] === item) return true;
       return false;
     });
@@ -140,19 +148,23 @@ class Lane {
   }
 }
 
-/** The time that rows (in order of start) cover, as a track of intervals that do not touch. */
+/** The time that rows (in order of start) cover, as intervals that do not touch; each stands for the first of its rows. */
 function merged(rows, start, end) {
   const from = new Float64Array(rows.length);
   const to = new Float64Array(rows.length);
+  const first = new Uint32Array(rows.length);
   let count = 0;
   for (const row of rows) {
     if (count && start[row] <= to[count - 1]) to[count - 1] = Math.max(to[count - 1], end[row]);
     else {
       from[count] = start[row];
+      first[count] = row;
       to[count++] = end[row];
     }
   }
-  return new Track(Uint32Array.from({ length: count }, (_, i) => i), from, to);
+  const track = new Track(Uint32Array.from({ length: count }, (_, i) => i), from, to);
+  track.rows = first.slice(0, count);
+  return track;
 }
 
 /** The first of 0 .. count for which a monotonous test is false. */
@@ -173,37 +185,46 @@ export function bound(count, isBefore, low = 0) {
 export class Track {
   constructor(rows, start, end) {
     this.rows = rows;
-    this.from = start;
-    this.to = end;
     this.count = rows.length;
+    this.starts = new Float64Array(this.count);
+    this.ends = new Float64Array(this.count);
     this.covered = new Float64Array(this.count + 1); // by the intervals before each
-    for (let i = 0; i < this.count; i++) this.covered[i + 1] = this.covered[i] + end[rows[i]] - start[rows[i]];
+    for (let i = 0; i < this.count; i++) {
+      this.starts[i] = start[rows[i]];
+      this.ends[i] = end[rows[i]];
+      this.covered[i + 1] = this.covered[i] + this.ends[i] - this.starts[i];
+    }
     this.summaries = [];
     for (let below = null, count = this.count; count > SUMMARY; below = this.summaries.at(-1), count = below.length) {
       const level = new Uint32Array(Math.ceil(count / SUMMARY));
       for (let i = 0; i < level.length; i++)
-        level[i] = this.longestOf(below, i * SUMMARY, Math.min(count, (i + 1) * SUMMARY));
+        level[i] = this.longer(below ? below[i * SUMMARY] : i * SUMMARY, below, i * SUMMARY, Math.min(count, (i + 1) * SUMMARY));
       this.summaries.push(level);
     }
   }
 
   start(i) {
-    return this.from[this.rows[i]];
+    return this.starts[i];
   }
 
   end(i) {
-    return this.to[this.rows[i]];
+    return this.ends[i];
   }
 
   length(i) {
-    return this.to[this.rows[i]] - this.from[this.rows[i]];
+    return this.ends[i] - this.starts[i];
   }
 
-  longestOf(level, first, after) {
-    let best = level ? level[first] : first;
-    for (let i = first + 1; i < after; i++) {
+  /** The longest of *best* and of [first, after) of a level of the summary; of the intervals themselves for null. */
+  longer(best, level, first, after) {
+    const { starts, ends } = this;
+    let most = ends[best] - starts[best];
+    for (let i = first; i < after; i++) {
       const one = level ? level[i] : i;
-      if (this.length(one) > this.length(best)) best = one;
+      if (ends[one] - starts[one] > most) {
+        most = ends[one] - starts[one];
+        best = one;
+      }
     }
     return best;
   }
@@ -211,33 +232,34 @@ export class Track {
   /** The longest of [first, after), which holds at least one. */
   longest(first, after) {
     let best = first;
-    const take = (one) => {
-      if (this.length(one) > this.length(best)) best = one;
-    };
     let level = null;
-    for (let depth = 0; ; depth++) {
-      const above = this.summaries[depth];
-      if (!above || after - first <= 2 * SUMMARY) {
-        if (first < after) take(this.longestOf(level, first, after));
-        return best;
-      }
+    for (const above of this.summaries) {
+      if (after - first <= 2 * SUMMARY) break;
       const low = Math.ceil(first / SUMMARY);
       const high = Math.floor(after / SUMMARY);
-      if (first < low * SUMMARY) take(this.longestOf(level, first, low * SUMMARY));
-      if (high * SUMMARY < after) take(this.longestOf(level, high * SUMMARY, after));
+      best = this.longer(best, level, first, low * SUMMARY);
+      best = this.longer(best, level, high * SUMMARY, after);
       [first, after, level] = [low, high, above];
     }
+    return this.longer(best, level, first, after);
   }
 
   /** The first interval that starts at a time or later, looked for from a place near it. */
   firstFrom(time, near = 0) {
+    const { starts, count } = this;
     let step = 1;
     let low = near;
-    while (near + step < this.count && this.start(near + step) < time) {
+    while (near + step < count && starts[near + step] < time) {
       low = near + step;
       step *= 2;
     }
-    return bound(Math.min(this.count, near + step + 1), (i) => this.start(i) < time, low);
+    let high = Math.min(count, near + step + 1);
+    while (low < high) {
+      const middle = (low + high) >>> 1;
+      if (starts[middle] < time) low = middle + 1;
+      else high = middle;
+    }
+    return low;
   }
 
   /** The first interval that is not over before a time. */
@@ -248,7 +270,10 @@ export class Track {
 
   /** The same with some of its intervals alone. */
   only(isWanted) {
-    return new Track(this.rows.filter(isWanted), this.from, this.to);
+    const wanted = Uint32Array.from(this.rows.keys()).filter((i) => isWanted(this.rows[i]));
+    const track = new Track(wanted, this.starts, this.ends);
+    track.rows = wanted.map((i) => this.rows[i]);
+    return track;
   }
 
   /** The share of [start, end) that is covered. */
