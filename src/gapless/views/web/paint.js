@@ -25,9 +25,13 @@ const MANY = 400; // bands and arrows beyond which they are not drawn one by one
 
 const tiles = new Map();
 
+let printing = false; // between the events around it, before the page's media have changed
+addEventListener("beforeprint", () => (printing = true));
+addEventListener("afterprint", () => (printing = false));
+
 /** "light" or "dark": what the page has been told, else what the system says; paper is light. */
 export function themeNow() {
-  if (matchMedia("print").matches) return "light";
+  if (printing || matchMedia("print").matches) return "light";
   const chosen = document.documentElement.dataset.theme;
   if (chosen === "dark" || chosen === "light") return chosen;
   return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
