@@ -18,7 +18,7 @@ author = copyright = "the gapless authors"  # noqa: A001
 version = release = gapless.__version__
 extensions = ["myst_parser", "pictures", "pages"]
 exclude_patterns = ["_build"]
-myst_enable_extensions = ["colon_fence", "deflist"]
+myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist"]
 myst_heading_anchors = 3
 html_theme = "furo"
 html_title = "gapless"

@@ -51,9 +51,46 @@ def causes() -> str:
     )
 
 
+# What shows a cause best: a bundled recording and the stretch to draw (ms), or a tape.
+PICTURES = {
+    "default-stream-barrier": ("timeline", "forgotten-default-stream-copy", 20, 34),
+    "pageable-copy": ("timeline", "pageable-memory", 40, 60),
+    "host-synchronize": ("timeline", "device-synchronize", 10, 13),
+    "allocation-in-loop": ("timeline", "allocation-in-the-loop", 10, 13),
+    "single-stream": ("timeline", "one-stream", 20, 34),
+    "launch-bound": ("timeline", "pytorch-launch-bound", 40, 41),
+    "copy-bound": ("timeline", "four-streams-healthy", 8, 14),
+    "too-few-buffers": ("tape", "02-two-streams"),
+    "hardware-queue": ("tape", "78-too-few-queues"),
+    "priority-inversion": ("tape", "41-no-preemption"),
+    "kernel-bound": ("tape", "70-wrong-tool-one-long-kernel"),
+    "several-devices": ("tape", "73-wrong-tool-two-devices"),
+}
+
+
 def cause(slug: str) -> str:
-    """Give the page of a cause: the text of its file."""
-    return f"# {slug}\n\n{_markdown(CAUSES[slug])}\n"
+    """Give the page of a cause: the text of its file, with a picture behind its first line where there is one."""
+    first, _, rest = _linked(_markdown(CAUSES[slug])).partition("\n\n")
+    return f"# {slug}\n\n{first}\n\n{_picture(slug)}{rest}\n"
+
+
+def _picture(slug: str) -> str:
+    match PICTURES.get(slug):
+        case ("timeline", name, start, end):
+            shown = f"{end - start} ms of a recording on an H200."
+            return f"```{{timeline}} {name}\n:from: {start}ms\n:to: {end}ms\n{shown}\n```\n\n"
+        case ("tape", name):
+            return f"```{{tape}} {name}\n```\n\n"
+        case _:
+            return ""
+
+
+RULES = GENERATED.parent / "rules.md"
+
+
+def _linked(text: str) -> str:
+    """Make every mention of a rule a link to it."""
+    return re.sub(r"\bR\d+\.\d+\b", lambda m: f"[{m[0]}](../rules.md#{m[0].lower().replace('.', '-')})", text)
 
 
 # The command line

@@ -42,8 +42,9 @@ class Knobs(SphinxDirective):
 def _row(cells: tuple[str, ...], *, literal: bool) -> nodes.row:
     row = nodes.row()
     for at, cell in enumerate(cells):
-        text = nodes.literal(text=cell) if literal and at != 1 and cell else nodes.Text(cell)
-        row += nodes.entry("", nodes.paragraph("", "", text))
+        parts = cell.split("`") if at == 1 else ["", cell] if literal else [cell]
+        words = [nodes.literal(text=part) if i % 2 else nodes.Text(part) for i, part in enumerate(parts) if part]
+        row += nodes.entry("", nodes.paragraph("", "", *words))
     return row
 
 

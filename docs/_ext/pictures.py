@@ -88,7 +88,8 @@ class LoopPicture(Picture):
         asked = {name.replace("-", "_"): True if value is None else value for name, value in self.options.items()}
         loop = ChunkLoop(**asked)
         run = gapless.simulate(gapless.read_tape(loop.tape()))
-        return _played(run, loop.title()), _folded("The loop as a tape", loop.tape())
+        name = f"{loop.chunks} chunks, {loop.streams} stream{'s' * (loop.streams != 1)}"
+        return _played(run, name), _folded("The loop as a tape", loop.tape())
 
 
 class TimelinePicture(Picture):

@@ -119,6 +119,13 @@ def test_every_tape_of_the_lesson_is_shown() -> None:
     assert {path.stem for path in (ROOT / "examples" / "tapes").glob("*.tape")} - left_out == shown
 
 
+def test_rules_that_are_cited() -> None:
+    told = set(re.findall(r"^\[\]\{#r\d+-\d+\}(R\d+\.\d+) ", (DOCS / "rules.md").read_text(), re.MULTILINE))
+    sources = [path for path in (ROOT / "src" / "gapless").rglob("*.py") if "torch" not in path.parts]
+    cited = {rule for path in sources for rule in re.findall(r"\bR\d\.\d+\b", path.read_text())}
+    assert cited <= told, cited - told
+
+
 def test_findings_in_pytorch_programs() -> None:
     source = (ROOT / "src" / "gapless" / "torch" / "findings.py").read_text()
     page = (DOCS / "pytorch.md").read_text()
