@@ -11,12 +11,24 @@ import numpy as np
 import pytest
 
 from gapless.diagnosis.explain import explain
-from gapless.model.kinds import OpKind, StreamKind
+from gapless.model.kinds import CallKind, MemoryKind, OpKind, StreamKind
 from gapless.model.simulation import simulate
 from gapless.timeline.simulated import from_schedule
 from gapless.timeline.sinks import chrome, gzipped, write
 from gapless.timeline.sources import load
-from gapless.timeline.timeline import Calls, Device, MarkKind, Marks, Ops, RangeKind, Ranges, Stream, Thread, Timeline
+from gapless.timeline.timeline import (
+    Calls,
+    Device,
+    MarkKind,
+    Marks,
+    Ops,
+    RangeKind,
+    Ranges,
+    Stream,
+    Thread,
+    Timeline,
+    Touches,
+)  # fmt: skip
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 TIMELINES = sorted((EXAMPLES / "timelines").glob("*.json.gz"))
@@ -146,6 +158,43 @@ def test_odd_timelines_keep_their_work(tmp_path: Path) -> None:
     ]
     assert back.clock_ns == timeline.clock_ns - 20  # when the first of all began, which is the new 0
     assert len(set(back.calls.thread.tolist())) == 3
+
+
+def every_kind() -> Timeline:
+    """Give a timeline with each kind of operation, memory, call, mark and range that there is."""
+    kinds, ranges, marks = len(OpKind), len(RangeKind), len(MarkKind)
+    names = ("Lazy Function Loading", "aten::mm", "cudaMemcpyAsync")
+    return Timeline(
+        ops=Ops.build(kind=list(OpKind), name=[1] * kinds, device=[0] * kinds, stream=[0] * kinds, start=range(kinds),
+                      end=range(1, kinds + 1), src=[row % len(MemoryKind) for row in range(kinds)],
+                      dst=[(row + 1) % len(MemoryKind) for row in range(kinds)]),
+        calls=Calls.build(kind=list(CallKind), name=[2] * len(CallKind), thread=[0] * len(CallKind),
+                          start=range(len(CallKind)), end=range(1, len(CallKind) + 1)),
+        marks=Marks.build(kind=list(MarkKind), stream=[0] * marks, start=range(marks), end=range(1, marks + 1)),
+        ranges=Ranges.build(kind=list(RangeKind), name=[0] * ranges, thread=[0] * ranges, start=[0] * ranges,
+                            end=range(1, ranges + 1)),
+        touches=Touches.build(kind=[0], call=[0], address=[4096], bytes=[8]),
+        devices=(Device(id=0),),
+        streams=tuple(Stream(device=0, id=row, kind=kind) for row, kind in enumerate(StreamKind)),
+        threads=(Thread(pid=1, tid=1),), strings=names,
+    )  # fmt: skip
+
+
+def test_every_kind_can_be_written(tmp_path: Path) -> None:
+    back = read_back(every_kind(), tmp_path)
+    written = {OpKind.KERNEL, OpKind.H2D, OpKind.D2H, OpKind.D2D, OpKind.P2P, OpKind.H2H, OpKind.MEMSET}
+    assert set(back.ops.kind.tolist()) == {int(kind) for kind in written}
+    assert set(back.marks.kind.tolist()) == {int(kind) for kind in MarkKind}
+    assert {int(RangeKind.LOADING), int(RangeKind.CPU_OP)} <= set(back.ranges.kind.tolist())
+    said = " ".join(chrome.left_out(every_kind()))
+    for what in (
+        "host function",
+        "of kinds that the format does not have",
+        "graph",
+        "NVTX",
+        "memory each call touches",
+    ):
+        assert what in said
 
 
 def test_file_is_json_that_others_read(tmp_path: Path) -> None:

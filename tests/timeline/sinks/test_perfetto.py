@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as schema
 
-from gapless.model.kinds import CallKind, OpKind
+from gapless.model.kinds import CallKind, OpKind, StreamKind
 from gapless.model.simulation import simulate
 from gapless.timeline.simulated import from_schedule
 from gapless.timeline.sinks import Note, perfetto
@@ -28,6 +28,7 @@ class Trace:
         self.tracks = {
             p.track_descriptor.uuid: p.track_descriptor for p in self.packets if p.HasField("track_descriptor")
         }
+        self.first_event = next((row for row, p in enumerate(self.packets) if p.HasField("track_event")), 0)
         texts = next(p.interned_data for p in self.packets if p.HasField("interned_data"))
         self.names = {entry.iid: entry.name for entry in texts.event_names}
         self.categories = {entry.iid: entry.name for entry in texts.event_categories}
@@ -183,6 +184,30 @@ def test_text_from_traces_is_text() -> None:
         devices=(Device(id=0),), streams=(Stream(device=0, id=7),), strings=(name,),
     )  # fmt: skip
     assert Trace(timeline).slices["SMs"][0][:3] == (0, 45, 'k<"T">\x1b[31m?\0')
+
+
+def test_texts_are_told_once_before_the_first_event() -> None:
+    trace = Trace(load(EXAMPLES / "timelines" / "one-stream.json.gz"))
+    assert trace.packets[0].sequence_flags == schema.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
+    assert trace.packets[0].first_packet_on_sequence
+    assert [row for row, packet in enumerate(trace.packets) if packet.HasField("interned_data")] == [1]
+    assert not any(packet.HasField("track_descriptor") for packet in trace.packets[trace.first_event :])
+
+
+def test_every_kind_can_be_written() -> None:
+    kinds, ranges = list(OpKind), list(RangeKind)
+    timeline = Timeline(
+        ops=Ops.build(kind=kinds, name=[0] * len(kinds), device=[0] * len(kinds), stream=[0] * len(kinds),
+                      start=range(len(kinds)), end=range(1, len(kinds) + 1)),
+        ranges=Ranges.build(kind=ranges, name=[0] * len(ranges), thread=[0] * len(ranges), start=range(len(ranges)),
+                            end=range(1, len(ranges) + 1)),
+        devices=(Device(id=0),), threads=(Thread(pid=1, tid=2),), strings=("k",),
+        streams=tuple(Stream(device=0, id=row, kind=kind) for row, kind in enumerate(StreamKind)),
+    )  # fmt: skip
+    trace = Trace(timeline)
+    on_streams = [s for track, slices in trace.slices.items() if track.startswith("stream") for s in slices]
+    assert {s[3] for s in on_streams} == {kind.name.lower() for kind in OpKind}
+    assert len({s[3] for s in trace.slices["thread 2"]}) == len(RangeKind)
 
 
 def test_nothing_makes_an_empty_trace() -> None:

@@ -32,6 +32,7 @@ _MEMORIES: Mapping[MemoryKind, str] = {
 _RANGES: Mapping[RangeKind, str] = {
     RangeKind.CPU_OP: "cpu_op", RangeKind.PYTHON: "python_function", RangeKind.ANNOTATION: "user_annotation",
     RangeKind.NVTX: "user_annotation", RangeKind.STEP: "user_annotation", RangeKind.OVERHEAD: "overhead",
+    RangeKind.LOADING: "overhead",
 }  # fmt: skip
 _SYNCS: Mapping[MarkKind, str] = {
     MarkKind.WAIT: "Stream Wait Event", MarkKind.SYNC_EVENT: "Event Sync", MarkKind.SYNC_STREAM: "Stream Sync",
@@ -39,6 +40,7 @@ _SYNCS: Mapping[MarkKind, str] = {
 }  # fmt: skip
 _DRIVER = re.compile("cu[A-Z]")  # calls of the driver's own API
 _KERNELS = (OpKind.KERNEL, OpKind.GRAPH)
+_WRITTEN = frozenset((*_KERNELS, *_SHORT, OpKind.MEMSET))
 
 _Place: TypeAlias = tuple[int | str, int | str]  # process and thread, or device and stream; JSON
 
@@ -49,10 +51,14 @@ def left_out(timeline: Timeline) -> tuple[str, ...]:
     said = []
     if functions := int((kinds == OpKind.HOST_FUNCTION).sum()):
         said.append(f"Left out {functions:,} host function{'s' * (functions > 1)}: the format has no such operation.")
+    if others := int((~np.isin(kinds, (*_WRITTEN, OpKind.HOST_FUNCTION))).sum()):
+        said.append(f"Left out {others:,} operation{'s' * (others > 1)} of kinds that the format does not have.")
     if graphs := int((kinds == OpKind.GRAPH).sum()):
         said.append(f"Wrote {graphs:,} graph{'s' * (graphs > 1)} recorded as a whole as kernels.")
     if named := int((timeline.ranges.kind == RangeKind.NVTX).sum()):
         said.append(f"Wrote {named:,} NVTX range{'s' * (named > 1)} as annotations.")
+    if len(timeline.touches):
+        said.append("Left out which memory each call touches: the format has no place for it.")
     return tuple(said)
 
 
@@ -151,7 +157,7 @@ class _Writer:
         columns = _columns(self._timeline.ops, "kind name stream start end bytes src dst graph call")
         for row, (kind, name, stream, start, end, size, src, dst, graph, call) in enumerate(columns):
             place, id_ = self._streams[stream], self._ids.ops[row]
-            if kind == OpKind.HOST_FUNCTION:
+            if kind not in _WRITTEN:
                 continue
             told = f'"device": {place[0]}, "stream": {place[1]}, "correlation": {id_}'
             if graph >= 0:

@@ -24,7 +24,8 @@ from gapless.timeline.timeline import MarkKind, RangeKind, Timeline
 _PIECE = 1 << 20  # bytes given at a time
 _SEQUENCE = number(10, 1)  # trusted_packet_sequence_id
 _PACKET = b"\x0a"  # the tag of a packet, field 1 of the trace
-_OF_EVENTS = _SEQUENCE + number(13, 2) + b"\x40"  # sequence_flags: SEQ_NEEDS_INCREMENTAL_STATE; the timestamp's tag
+_NEEDS_TEXTS = number(13, 2)  # sequence_flags: SEQ_NEEDS_INCREMENTAL_STATE
+_OF_EVENTS = _SEQUENCE + _NEEDS_TEXTS + b"\x40"  # the tag of the timestamp
 _FIRST = number(13, 1) + number(87, 1)  # SEQ_INCREMENTAL_STATE_CLEARED, first_packet_on_sequence
 _BEGIN, _END, _INSTANT = 1, 2, 3  # TrackEvent.Type
 _EXPLICIT = 3  # TrackDescriptor.ChildTracksOrdering
@@ -39,12 +40,13 @@ _STREAM_KINDS: Mapping[StreamKind, str] = {
 _RANGES: Mapping[RangeKind, str] = {
     RangeKind.CPU_OP: "operator", RangeKind.PYTHON: "python", RangeKind.ANNOTATION: "annotation",
     RangeKind.NVTX: "nvtx", RangeKind.STEP: "step", RangeKind.OVERHEAD: "profiler",
+    RangeKind.LOADING: "loading code",
 }  # fmt: skip
 
 
 def left_out(timeline: Timeline) -> tuple[str, ...]:
-    """Say what a Perfetto trace cannot hold of a timeline: nothing."""
-    return ()
+    """Say what a Perfetto trace is not given of a timeline."""
+    return ("Left out which memory each call touches.",) if len(timeline.touches) else ()
 
 
 def pieces(timeline: Timeline, notes: Sequence[Note] = ()) -> Iterator[bytes]:
@@ -52,8 +54,8 @@ def pieces(timeline: Timeline, notes: Sequence[Note] = ()) -> Iterator[bytes]:
     texts = _Texts(timeline.strings)
     tracks = list(_tracks(timeline, notes, texts))
     buffer = bytearray()
-    buffer += _packet(message(60, _ROOT))
-    buffer += _packet(_FIRST + message(12, texts.interned()))
+    buffer += _packet(_FIRST + message(60, _ROOT))
+    buffer += _packet(_NEEDS_TEXTS + message(12, texts.interned()))
     for track in tracks:
         buffer += _packet(message(60, track.descriptor))
     yield from _pieces(buffer, [track for track in tracks if track.slices])
