@@ -134,7 +134,7 @@ def scene_of(
     maker.engines(rows, first, shown)
     maker.streams(rows, first, (ops.start, ops.end))
     if host:
-        maker.calls(*around)
+        maker.calls(*around, links)
         maker.ranges(*around)
     maker.arrows(links)
     return maker.scene(wording.visible(title or timeline.source or "timeline"), max(end - start, 1))
@@ -262,15 +262,19 @@ class _Maker:
         names = [self._text(f"event {event}" if event >= 0 else "event") for event in marks.event[rows].tolist()]
         return self._add(marks.start[rows], marks.end[rows], names, kind) + np.arange(len(rows))
 
-    def calls(self, since: int, until: int) -> None:
+    def calls(self, since: int, until: int, links: Links | None) -> None:
         """Add a lane for each host thread that made calls in a stretch of time; those with most calls."""
         calls = self._timeline.calls
+        kind = _CLASS_OF_CALL[calls.kind]
+        for arrow, _, held in links.waits if links is not None else ():
+            if arrow is Arrow.BLOCK:  # a copy of pageable memory waits although its name says Async
+                kind[held] = np.where(kind[held] == 0, 1, kind[held])
         rows = np.flatnonzero((calls.end >= since) & (calls.start <= until))
         rows = rows[np.argsort(calls.start[rows], kind="stable")]
         for thread, mine in self._by_thread(calls.thread[rows], "make calls"):
             chosen = rows[mine]
             first = self._add(calls.start[chosen], calls.end[chosen], self._names(calls.name[chosen]),
-                              _CALL + _CLASS_OF_CALL[calls.kind[chosen]])  # fmt: skip
+                              _CALL + kind[chosen])  # fmt: skip
             items = first + np.arange(len(chosen))
             self._item_of_call[chosen] = items
             track = packed(calls.start[chosen], calls.end[chosen], MOST_TRACKS)

@@ -13,7 +13,8 @@
 //   view.follow(other)       two views zoom and pan together
 //   view.destroy()
 // Options of mount: {compact: true} leaves out the bar and the map; {label} names the view for a screen reader; {groups}
-// are the groups of lanes shown at first; {onmove(t0, t1)} and {onfocus(item)} are told what the user does.
+// are the groups of lanes shown at first; {launches: false} draws which call issued what only for what has the focus;
+// {onmove(t0, t1)} and {onfocus(item)} are told what the user does.
 
 import { Track, unpack } from "./scene.js";
 import { Painter, themeNow } from "./paint.js";
@@ -309,7 +310,7 @@ export class LaneView {
       finding: this.finding === null ? null : findings[this.finding], hovered: this.hovered, hoverLane: this.hoverLane,
       focused: this.focused, focusLane: this.focusLane,
       cursor: this.cursor, path: this.path, pathOf: (lane, number) => this.pathOf(lane, number),
-      arrows: this.arrowsOn, ...ticks,
+      arrows: this.arrowsOn, launches: this.options.launches ?? true, ...ticks,
     };
   }
 

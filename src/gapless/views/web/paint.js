@@ -329,7 +329,7 @@ export class Painter {
     ctx.strokeRect(box.x0 - 1, box.y - 1, wide + 1, box.height + 2);
   }
 
-  /** Arrows to and from what is hovered or focused; all of them while they are few. */
+  /** Arrows to and from what is hovered or focused; all of them while they are few, those of launches where asked for. */
   arrows() {
     const { frame } = this;
     const { scene } = frame;
@@ -344,7 +344,8 @@ export class Painter {
     const own = new Set(shown.keys());
     if (this.blocks.length <= MANY) this.blocks.forEach(add);
     const few = shown.size <= MANY;
-    for (const [number, arrow] of shown) if (own.has(number) || few) this.arrow(arrow, own.has(number));
+    for (const [number, arrow] of shown)
+      if (own.has(number) || (few && (frame.launches || arrow.look !== "launch"))) this.arrow(arrow, own.has(number));
   }
 
   arrow({ from, to, look }, strong) {
@@ -392,6 +393,9 @@ export class Painter {
     ctx.fillStyle = ink.paper;
     ctx.fillRect(0, frame.axisHeight, frame.gutter, frame.height);
     ctx.font = FONT;
+    const { start, end } = frame.scene;
+    const inside = [Math.max(frame.t0, start), Math.min(frame.t1, end)];
+    const measured = inside[0] < inside[1] ? inside : [frame.t0, frame.t1]; // the margins are no part of the run
     for (const row of frame.rows) {
       if (!row.lane) {
         ctx.fillStyle = ink.muted;
@@ -400,7 +404,7 @@ export class Painter {
         continue;
       }
       const middle = row.y + row.height / 2;
-      const share = row.lane.measured ? row.lane.busy.share(frame.t0, frame.t1) : null;
+      const share = row.lane.measured ? row.lane.busy.share(...measured) : null;
       const figure = share === null || frame.gutter < 90 ? "" : `${share > 0 && share < 0.005 ? "<1" : Math.round(share * 100)} %`;
       ctx.fillStyle = ink.ink;
       ctx.textAlign = "left";
