@@ -17,6 +17,7 @@ from gapless.cli.check import check
 from gapless.cli.compare import compare
 from gapless.cli.convert import convert
 from gapless.cli.explain import explain
+from gapless.cli.lab import lab
 from gapless.cli.output import abandon_output, complain
 from gapless.cli.record import record
 from gapless.cli.simulate import simulate
@@ -26,7 +27,7 @@ from gapless.model.errors import GaplessError
 __all__ = ["COMMANDS", "main"]
 
 
-COMMANDS: tuple[Callable[..., int], ...] = (explain, compare, simulate, check, record, convert, bench)
+COMMANDS: tuple[Callable[..., int], ...] = (explain, compare, simulate, check, lab, record, convert, bench)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

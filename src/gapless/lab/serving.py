@@ -1,0 +1,64 @@
+"""Serve the lab on this machine until somebody presses Ctrl-C."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import webbrowser
+from collections.abc import Callable
+
+import uvicorn
+
+from gapless.lab.app import make_app
+from gapless.model.errors import GaplessError
+
+HOST = "127.0.0.1"
+
+
+class _Server(uvicorn.Server):
+    """Says when it answers."""
+
+    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._tell = started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._tell()
+
+
+def serve(*, port: int = 0, say: Callable[[str], None], browser: bool = True) -> None:
+    """Serve the lab on a port (0: any that is free); *say* is told its address.
+
+    Returns when Ctrl-C is pressed. Raises GaplessError where the port is taken.
+    """
+    with _listening(port) as listener:
+        port = listener.getsockname()[1]
+        address = f"http://{HOST}:{port}/"
+
+        def started() -> None:
+            say(address)
+            if browser:
+                threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+
+        app = make_app({f"{HOST}:{port}", f"localhost:{port}"})
+        config = uvicorn.Config(
+            app, log_level="error", access_log=False, server_header=False, timeout_graceful_shutdown=1, ws="none"
+        )
+        try:
+            _Server(config, started).run(sockets=[listener])
+        except KeyboardInterrupt:
+            return
+
+
+def _listening(port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((HOST, port))
+    except (OSError, OverflowError) as problem:
+        listener.close()
+        reason = getattr(problem, "strerror", None) or problem
+        raise GaplessError(f"Port {port}: {reason}. Leave --port out to take any that is free.") from None
+    return listener
