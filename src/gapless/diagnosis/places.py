@@ -11,31 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.timeline.frames import FRAME, LIBRARY, frames, user_function
 from gapless.timeline.timeline import RangeKind, Timeline
 
 from .report import Where
 from .work import Ints, at
 
-# A frame as profilers write it: "train.py(12): step". The line is where the function begins.
-_FRAME = re.compile(r"^(?P<file>[^()]+\.\w+|<[^>]+>)\((?P<line>\d+)\): (?P<function>.*)$")
 _BUILTIN = re.compile(r"^<built-in (?:method|function) (?P<name>\w+)(?: of (?:type )?(?P<owner>\w+))?")
-# Frames of libraries say how, not where: the user's own frames are what remains.
-_LIBRARY = re.compile(
-    r"(^|/)(torch|numpy|cupy|numba|triton|jax|tensorflow|transformers|accelerate|lightning|pytorch_lightning|"
-    r"site-packages|dist-packages|lib/python3)(/|\.py)|^/usr/(local/cuda|include|lib)|: _*device_stub_|^<|"
-    r"^nn\.Module|^(typing|enum|contextlib|threading|functools|logging/"
-    r"__init__|abc|inspect|runpy|collections/__init__|asyncio/.*|concurrent/.*|multiprocessing/.*|queue|weakref|copy|os|"
-    r"random|json/.*|re/.*|subprocess|selectors|socket|pickle|tempfile|pathlib|warnings|types|dataclasses|importlib/.*)"
-    r"\.py\("
-)
-
-# Frames of native stacks that are no place of the user's: CUDA, the interpreter, the frameworks, the start of a thread.
-_NATIVE = re.compile(
-    r"^_*(cuda|cu|cupti|cublas|cublasLt|cudnn|cufft|nccl|nvrtc)[A-Z_]|^_?_?(Py|libc_|start|clone|pthread)|^_start$|^0x"
-    r"|^(void )?(at|c10|c10d|torch|pybind11|std|__gnu_cxx|thrust|cub|cutlass)::|^\[|^\?+$"
-    r"|^(lib(cuda|cudart|cupti|nv|c|pthread|python|torch|c10|stdc\+\+|gomp|ffi)[-\w.]*\.so|python3?|ld-)"
-    r"|^(_?PyEval|_?PyObject|_?PyFunction|method_|cfunction_|slot_tp_|type_call)"
-)
 
 MOST = 5  # places are told of one finding
 
@@ -50,7 +32,7 @@ class Places:
         users = np.zeros(len(timeline.strings) + 1, bool)
         for row in used.tolist():
             name = timeline.name_of(row)
-            users[row] = _FRAME.match(name) is not None and not _LIBRARY.search(name)
+            users[row] = FRAME.match(name) is not None and not LIBRARY.search(name)
         is_python = ranges.kind == RangeKind.PYTHON
         self._frames = _Nested(timeline, np.flatnonzero(is_python & users[ranges.name]))
         self._builtins = _Nested(timeline, np.flatnonzero(is_python & ~users[ranges.name]))
@@ -106,17 +88,17 @@ class Places:
         """
         timeline, ranges = self._timeline, self._timeline.ranges
         doing = self._doing(builtin, op) or timeline.name_of(api)
-        recorded = _frames(timeline.name_of(stack))
+        recorded = frames(timeline.name_of(stack))
         texts = list(recorded)
         if frame >= 0:
             texts.append(timeline.name_of(int(ranges.name[frame])))
         elif op >= 0:
-            texts += _frames(timeline.name_of(int(ranges.stack[op])))
+            texts += frames(timeline.name_of(int(ranges.stack[op])))
         for text in texts:
-            match = _FRAME.match(text)
-            if match and not _LIBRARY.search(text):
+            match = FRAME.match(text)
+            if match and not LIBRARY.search(text):
                 return match["file"], int(match["line"]), _arrow(match["function"], doing)
-        if native := next((name for name in map(_native, recorded) if name and not _NATIVE.match(name)), ""):
+        if native := user_function(recorded):
             return "", 0, _arrow(native, doing)
         return "", 0, _arrow(timeline.name_of(int(ranges.name[note])), doing) if note >= 0 else doing
 
@@ -128,19 +110,6 @@ class Places:
             if match and not match["name"].startswith("_"):
                 return f"{match['owner']}.{match['name']}" if match["owner"] == "Tensor" else match["name"]
         return self._timeline.name_of(int(ranges.name[op])) if op >= 0 else ""
-
-
-def _native(frame: str) -> str:
-    """The function of a native frame that has no line, or only one in a header of a library; empty for Python's."""
-    match = _FRAME.match(frame)
-    if match is None:
-        return frame
-    return "" if match["file"].endswith((".py", ">")) or "device_stub_" in frame else match["function"]
-
-
-def _frames(stack: str) -> list[str]:
-    """The frames of a recorded stack, innermost first."""
-    return [text.strip() for text in stack.split(";")] if stack else []
 
 
 def _arrow(function: str, doing: str) -> str:

@@ -171,7 +171,8 @@ class Touches(Table):
     bytes: Int64  # from the first byte to the last; -1 unknown
     gaps: Int8  # 1: not all bytes between are touched (a copy of rows of a larger array)
     argument: Int32  # of ARGUMENT: which one, from 0; -1 unknown
-    memory: Int8  # MemoryKind of what is allocated or freed, and of the host's side of a copy
+    memory: Int8  # MemoryKind
+    stream: Int32  # row of streams: of a stream-ordered allocation or free; -1 of all else
 
 
 _DTYPES: Mapping[str, Any] = {

@@ -64,7 +64,7 @@ FIELDS: Mapping[int, tuple[str, ...]] = {
         Kind.CUDA_EVENT: "correlationId contextId streamId eventId deviceId deviceTimestamp cudaEventSyncId",
         Kind.STREAM: "contextId streamId priority flag correlationId",
         Kind.SYNCHRONIZATION: "type start end correlationId contextId streamId cudaEventId cudaEventSyncId",
-        Kind.MEMORY2: "memoryOperationType memoryKind correlationId address bytes deviceId",
+        Kind.MEMORY2: "memoryOperationType memoryKind correlationId address bytes deviceId contextId streamId",
         Kind.GRAPH_TRACE: "start end deviceId graphId contextId streamId correlationId",
         Kind.HOST_LAUNCH: "start end deviceId contextId streamId correlationId",
     }.items()

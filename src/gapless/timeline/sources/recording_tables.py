@@ -82,6 +82,7 @@ def timeline(processes: Processes, source: str, losses: Losses) -> Timeline:
     calls = _calls(table, strings, losses)
     work = _work(table, processes, losses)
     syncs, records = _syncs(table), _records(table)
+    memory = table(Kind.MEMORY2)
     ranges = in_order(_ranges(table, strings, losses))
 
     threads = Threads(every, [calls, ranges])
@@ -91,17 +92,18 @@ def timeline(processes: Processes, source: str, losses: Losses) -> Timeline:
     calls = in_order(calls)
     by_id = CallsById(calls)
     syncs = timed(_timed_by_calls(syncs, calls, by_id), losses)
-    devices = Devices(every, work, (syncs, records))
-    for rows in (*work, syncs, records):
+    devices = Devices(every, [*work, memory], (syncs, records))
+    for rows in (*work, memory, syncs, records):
         rows["place"] = devices.place_of(rows)
         rows["correlation"] = own(rows["process"], rows.pop("correlationId"))
-    places = Streams(streams_of(rows) for rows in (*work, syncs, records))
+    places = Streams(streams_of(rows) for rows in (*work, memory, syncs, records))
     ops = ops_of(work, places)
     ops["call"] = by_id.rows(ops["correlation"])[0]
     unlink_doubtful(ops, calls, by_id, losses)
     marks = marks_of(told_marks(syncs, records, places, calls, by_id), calls)
     calls["stack"] = stacks(every, calls["correlation"], strings)
-    touched = touches(every, by_id, calls, ops)
+    memory["stream"] = places.rows(memory["place"], memory["streamId"])
+    touched = touches(every, memory, by_id, calls, ops)
 
     zero = min((int(rows["start"][0]) for rows in (ops, calls, ranges, marks) if len(rows["start"])), default=0)
     for rows in (ops, calls, ranges, marks):

@@ -17,7 +17,6 @@ from gapless.timeline.sources.cupti import own
 from gapless.timeline.sources.recording_format import Access
 from gapless.timeline.sources.recording_format import Block as Type
 from gapless.timeline.sources.recording_process import Process
-from gapless.timeline.sources.recording_records import Kind
 from gapless.timeline.timeline import Touches, TouchKind
 
 Int64: TypeAlias = NDArray[np.int64]
@@ -33,9 +32,12 @@ _KINDS = {
 _OPERATIONS = {1: TouchKind.ALLOCATE, 2: TouchKind.FREE}
 
 
-def touches(processes: Sequence[Process], by_id: CallsById, calls: Columns, ops: Columns) -> Columns:
-    """Give the columns of ``Touches``. What no known call does, or is no sensible range, is left out."""
-    parts = [part for process in processes for part in (_accessed(process), _allocated(process))]
+def touches(processes: Sequence[Process], memory: Columns, by_id: CallsById, calls: Columns, ops: Columns) -> Columns:
+    """Give the columns of ``Touches``. What no known call does, or is no sensible range, is left out.
+
+    *memory* holds the allocations and frees of all processes, with ``correlation`` and the row of their ``stream``.
+    """
+    parts = [*(_accessed(process) for process in processes), _allocated(memory)]
     found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     call, ambiguous = by_id.rows(found.pop("correlation"))
     end = found["address"] + np.maximum(found["bytes"], 0)
@@ -49,32 +51,26 @@ def touches(processes: Sequence[Process], by_id: CallsById, calls: Columns, ops:
 def _accessed(process: Process) -> Columns:
     rows = process.rows(Type.ACCESSES)
     kind = _looked_up(rows["how"], _KINDS)
-    size = rows["bytes"].astype(np.int64)
+    pointer = kind == TouchKind.ARGUMENT
+    whose = own(np.full(len(rows), process.number, np.int64), rows["correlation"].astype(np.int64))
     return _columns(
-        process, rows["correlation"], kind, rows["address"],
-        np.where(kind == TouchKind.ARGUMENT, -1, size),
-        gaps=(rows["pitch"] > 0), argument=np.where(kind == TouchKind.ARGUMENT, rows["index"].astype(np.int64), -1),
+        whose, kind=kind, address=rows["address"].astype(np.int64),
+        bytes=np.where(pointer, -1, rows["bytes"].astype(np.int64)), gaps=rows["pitch"] > 0,
+        argument=np.where(pointer, rows["index"].astype(np.int64), -1),
     )  # fmt: skip
 
 
-def _allocated(process: Process) -> Columns:
-    rows = process.table(Kind.MEMORY2)
-    kind = _looked_up(rows["memoryOperationType"], _OPERATIONS)
+def _allocated(rows: Columns) -> Columns:
     return _columns(
-        process, rows["correlationId"], kind, rows["address"], rows["bytes"],
-        memory=_looked_up(rows["memoryKind"], MEMORIES, MemoryKind.UNKNOWN),
+        rows["correlation"], kind=_looked_up(rows["memoryOperationType"], _OPERATIONS), address=rows["address"],
+        bytes=rows["bytes"], memory=_looked_up(rows["memoryKind"], MEMORIES, MemoryKind.UNKNOWN),
+        stream=rows["stream"],
     )  # fmt: skip
 
 
-def _columns(
-    process: Process, correlation: NDArray[Any], kind: NDArray[np.int8], address: NDArray[Any], size: NDArray[Any],
-    **more: NDArray[Any],
-) -> Columns:  # fmt: skip
-    count = len(kind)
-    whose = own(np.full(count, process.number, np.int64), correlation.astype(np.int64))
-    given = {"kind": kind, "address": address.astype(np.int64), "bytes": size, **more}
+def _columns(correlation: Int64, **given: NDArray[Any]) -> Columns:
     table = Touches.build(**given)
-    return {name: table.column(name) for name in Touches.__slots__ if name != "call"} | {"correlation": whose}
+    return {name: table.column(name) for name in Touches.__slots__ if name != "call"} | {"correlation": correlation}
 
 
 def _looked_up(numbers: NDArray[Any], meaning: dict[Any, Any], none: int = -1) -> NDArray[np.int8]:
