@@ -6,12 +6,13 @@ The public names live here and nowhere else; each is loaded when first used, so 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from os import PathLike
+from typing import TYPE_CHECKING, Any, overload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from os import PathLike
 
+    from gapless.checking.recordings import RecordingCheck
     from gapless.diagnosis.compare import Comparison
     from gapless.diagnosis.report import Report
     from gapless.model.errors import GaplessError
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Check", "Comparison", "GaplessError", "Machine", "Pipeline", "Program", "Report", "Schedule", "Simulation", "Tape",
-    "Timeline", "__version__", "check", "compare", "cuda_kernel", "explain", "load", "read_tape", "record",
-    "simulate",
+    "Check", "Comparison", "GaplessError", "Machine", "Pipeline", "Program", "RecordingCheck", "Report", "Schedule",
+    "Simulation", "Tape", "Timeline", "__version__", "check", "compare", "cuda_kernel", "explain", "load", "read_tape",
+    "record", "simulate",
 ]  # fmt: skip
 
 # Where each name lives that is not written below: its module, and what it is called there.
@@ -43,6 +44,7 @@ _HOMES = {
     "Machine": "gapless.model.machine.Machine",
     "Pipeline": "gapless.runtime.pipeline.Pipeline",
     "Program": "gapless.model.program.Program",
+    "RecordingCheck": "gapless.checking.recordings.RecordingCheck",
     "Report": "gapless.diagnosis.report.Report",
     "Schedule": "gapless.model.schedule.Schedule",
     "Simulation": "gapless.model.simulation.Simulation",
@@ -126,21 +128,50 @@ def simulate(
     return play(source, machine=machine, replay=replay)
 
 
+@overload
+def check(source: Timeline) -> RecordingCheck: ...
+@overload
 def check(
-    source: str | PathLike[str] | Tape | Program, *, machine: Machine | str | None = None, replay: str = "plain",
-    explore: int = 0,
-) -> Check:  # fmt: skip
-    """Check a stream program for races: accesses to the same memory that no documented rule puts in order.
+    source: Tape | Program, *, machine: Machine | str | None = None, replay: str = "plain", explore: int = 0
+) -> Check: ...
+@overload
+def check(
+    source: str | PathLike[str], *, machine: Machine | str | None = None, replay: str = "plain", explore: int = 0
+) -> Check | RecordingCheck: ...
+def check(
+    source: str | PathLike[str] | Tape | Program | Timeline, *, machine: Machine | str | None = None,
+    replay: str = "plain", explore: int = 0,
+) -> Check | RecordingCheck:  # fmt: skip
+    """Check a stream program or a recording for races: accesses to memory that no documented rule puts in order.
 
-    Takes and raises what ``simulate`` does; with *explore* it looks at so many runs, in which host threads, durations
-    and whatever no rule fixes vary. The check prints itself: both accesses of each race, why nothing orders them, and
-    the shortest repair. ``ok`` says whether the expectations hold or, where there are none, that there is no error;
-    ``races`` holds what was found.
+    Of a program it takes and raises what ``simulate`` does; with *explore* it looks at so many runs, in which host
+    threads, durations and whatever no rule fixes vary. ``ok`` says whether the expectations hold or, where there are
+    none, that there is no error; ``races`` holds what was found.
+
+    Of a recording with addresses (``gapless record --addresses``; its file, or as loaded) ``findings`` holds what was
+    found: exact between copies, memsets, allocations and frees, possible where a kernel's argument points. ``ok`` says
+    that none is exact. Raises GaplessError for a timeline that holds no addresses.
+
+    Either check prints itself: both accesses of each race, why nothing orders them, and the shortest repair.
     """
+    from gapless.timeline.timeline import Timeline
+
+    if isinstance(source, Timeline) or (isinstance(source, (str, PathLike)) and _is_recording(source)):
+        from gapless.checking.recordings import check as check_recording
+        from gapless.views import register
+
+        register("recordings")
+        return check_recording(source)
     from gapless.model.simulation import check as check_tape
 
     _show_tapes()
     return check_tape(source, machine=machine, replay=replay, explore=explore)
+
+
+def _is_recording(path: str | PathLike[str]) -> bool:
+    from gapless.timeline.sources.recording import is_recording
+
+    return is_recording(path)
 
 
 def record(

@@ -15,6 +15,7 @@ from gapless.cli.words import DONE, Count, Profile, Run
 from gapless.model.errors import DeadlockError, GaplessError
 
 if TYPE_CHECKING:
+    from gapless.checking.recordings import RecordingCheck
     from gapless.model.simulation import Check
 
 
@@ -29,16 +30,17 @@ def check(
 ) -> int:
     """Find races: accesses to the same memory that no documented rule puts in order, and the shortest repair.
 
-    Takes tapes, or behind -- a PyTorch program to run and watch: gapless check -- python train.py
+    Takes tapes and recordings, or behind -- a PyTorch program to run and watch: gapless check -- python train.py
 
-    Exit status 1 where an expectation of a tape fails; for what expects nothing, where there is a race.
+    Exit status 1 where an expectation of a tape fails; for what expects nothing, where there is a race. In a recording
+    (gapless record --addresses) copies, memsets, allocations and frees are exact; what a kernel touches is possible.
 
     Parameters
     ----------
     tapes
-        Tapes (.tape): stream programs as text.
+        Tapes (.tape), which are stream programs as text, and recordings with addresses (.gapless).
     json
-        Print one JSON object a tape, one a line, in the order given.
+        Print one JSON object a tape or recording, one a line, in the order given.
     machine
         Check on this machine instead of the tape's: a profile (teaching, h200, one-copy-engine, fermi) or a file.
     explore
@@ -57,7 +59,7 @@ def check(
     if dry:
         raise GaplessError("--dry is for a PyTorch program. Write: gapless check --dry -- python train.py")
     if not tapes:
-        raise GaplessError("No tape is named. Write: gapless check TAPE...")
+        raise GaplessError("No tape or recording is named. Write: gapless check TAPE...")
     if explore < 0:
         raise GaplessError(f"--explore {explore} is no number of runs.")
     if explore and replay is not None:
@@ -65,13 +67,18 @@ def check(
     return (play_as_json if json else _check_as_text)(tapes, checking(machine, explore, replay))
 
 
-def checking(profile: str | None, explore: int, replay: str | None) -> Callable[[Path], Check]:
-    """Give what checks one tape as the options ask."""
+def checking(profile: str | None, explore: int, replay: str | None) -> Callable[[Path], Check | RecordingCheck]:
+    """Give what checks one tape or recording as the options ask."""
     from gapless.model.simulation import check
+    from gapless.timeline.sources.recording import is_recording
 
     machine = read_machine(profile)
 
-    def play(path: Path) -> Check:
+    def play(path: Path) -> Check | RecordingCheck:
+        if is_recording(path):
+            if explore or replay is not None or machine is not None:
+                raise GaplessError(f"{path} is a recording: --machine, --explore and --replay are for tapes.")
+            return _recording(path)
         with blaming_itself(path, "check"):
             checked = check(path, machine=machine, replay="plain" if replay is None else replay, explore=explore)
             _ = checked.races, checked.ok
@@ -80,13 +87,26 @@ def checking(profile: str | None, explore: int, replay: str | None) -> Callable[
     return play
 
 
-def _check_as_text(tapes: Sequence[Path], play: Callable[[Path], Check]) -> int:
-    from gapless.views.races import draw
+def _recording(path: Path) -> RecordingCheck:
+    from gapless.checking.recordings import check
+
+    with blaming_itself(path, "check"):
+        return check(path)
+
+
+def _check_as_text(tapes: Sequence[Path], play: Callable[[Path], Check | RecordingCheck]) -> int:
+    from gapless.checking.recordings import RecordingCheck
+    from gapless.views import races, recording_check
 
     console, worst, gap = to_console(), DONE, ""
     for status, checked in each(tapes, play):
         worst = max(worst, status)
-        if checked is not None and not isinstance(checked, DeadlockError):
-            write(gap + drawn(console, draw(checked, console, console.options)))
-            gap = "\n"
+        if checked is None or isinstance(checked, DeadlockError):
+            continue
+        if isinstance(checked, RecordingCheck):
+            lines = recording_check.draw(checked, console, console.options)
+        else:
+            lines = races.draw(checked, console, console.options)
+        write(gap + drawn(console, lines))
+        gap = "\n"
     return worst

@@ -11,10 +11,11 @@ from gapless.cli.words import DONE, FAILED, WRONG
 from gapless.model.errors import DeadlockError, GaplessError
 
 if TYPE_CHECKING:
+    from gapless.checking.recordings import RecordingCheck
     from gapless.model.machine import Machine
     from gapless.model.simulation import Check, Simulation
 
-Played = TypeVar("Played", "Simulation", "Check")
+Played = TypeVar("Played", "Simulation", "Check | RecordingCheck")
 
 
 def each(tapes: Sequence[Path], play: Callable[[Path], Played]) -> Iterator[tuple[int, Played | DeadlockError | None]]:

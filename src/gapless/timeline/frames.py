@@ -47,7 +47,7 @@ def user_function(texts: Sequence[str]) -> str:
 
 
 def _native(frame: str) -> str:
-    """Give the function of a native frame without a line, or with one in a library's header only; empty for Python's."""
+    """Give the function of a native frame without a line, or with one in a library's header; empty for Python's."""
     match = FRAME.match(frame)
     if match is None:
         return frame

@@ -23,13 +23,14 @@ _SHOWN: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "gapless.model.simulation.Simulation": ("gapless.views.schedule", "gapless.views.lane_page"),
         "gapless.model.simulation.Check": ("gapless.views.races", ""),
     },
+    "recordings": {"gapless.checking.recordings.RecordingCheck": ("gapless.views.recording_check", "")},
     "timelines": {"gapless.timeline.timeline.Timeline": ("gapless.views.timeline", "gapless.views.lane_page")},
     "pipelines": {"gapless.runtime.report.PipelineReport": ("", "gapless.views.lane_page")},
 }
 
 
-def register(what: Literal["reports", "tapes", "timelines", "pipelines"] = "reports") -> None:
-    """Teach Reports (or tapes, timelines, reports of pipelines) to show themselves.
+def register(what: Literal["reports", "tapes", "recordings", "timelines", "pipelines"] = "reports") -> None:
+    """Teach Reports (or tapes, checks of recordings, timelines, reports of pipelines) to show themselves.
 
     In ``print(report)``, rich's ``console.print(report)`` and a notebook's cell: text, and an interactive page in a
     frame. Done here and not in the classes, because what computes does not know who draws it. Nothing that draws is

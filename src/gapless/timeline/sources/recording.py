@@ -6,12 +6,13 @@ of any CUPTI and of any process are read alike, without CUPTI. Nothing in them i
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 from typing import BinaryIO
 
 from gapless.model.errors import GaplessError
-from gapless.timeline.sources.feed import Progress, open_file, pieces
+from gapless.timeline.sources.feed import Progress, head, open_file, pieces
 from gapless.timeline.sources.losses import Losses
 from gapless.timeline.sources.recording_blocks import blocks
 from gapless.timeline.sources.recording_format import MAGIC
@@ -27,6 +28,17 @@ _GZIP = b"\x1f\x8b"
 def recognise(head: bytes) -> bool:
     """Tell whether a file that starts so may be a recording."""
     return head.startswith(MAGIC)
+
+
+def is_recording(path: str | os.PathLike[str]) -> bool:
+    """Tell whether a file is a recording, by its name or how it starts; False for one that cannot be read."""
+    file = Path(path)
+    if file.name.endswith((".gapless", ".gapless.gz")):
+        return True
+    try:
+        return recognise(head(file, len(MAGIC)))
+    except GaplessError:
+        return False
 
 
 def read(path: Path, progress: Progress | None = None) -> Timeline:

@@ -1,0 +1,320 @@
+"""From the timeline of a recording to a program for the race check: who waits for whom, and who touches what.
+
+Every record of an event is an event of its own here, so that a wait means the record that it meant (R5.2). Host threads
+tell each other things that no recording sees; so what one thread's call has returned counts as known to every call that
+any thread makes later. All calls of a process are one thread therefore, in order of time: calls that put work into
+streams where they begin, calls that wait where they return.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gapless.checking.arguments import read_only
+from gapless.checking.memory import Memory
+from gapless.model.happens_before import Happened
+from gapless.model.kinds import CallKind, MemoryKind, OpKind, StreamKind
+from gapless.model.program import BufferInfo, EventInfo, Program, StreamInfo
+from gapless.timeline.frames import user_place
+from gapless.timeline.timeline import MarkKind, Timeline, TouchKind
+
+_ALLOCATIONS = (CallKind.MALLOC, CallKind.MALLOC_ASYNC, CallKind.HOST_MALLOC)
+_FREES = (CallKind.FREE, CallKind.FREE_ASYNC, CallKind.HOST_FREE)
+_IN_STREAM = {CallKind.MALLOC_ASYNC: OpKind.MALLOC, CallKind.FREE_ASYNC: OpKind.FREE}
+_CALL_OF = {
+    OpKind.KERNEL: CallKind.LAUNCH, OpKind.MEMSET: CallKind.MEMSET_ASYNC, OpKind.HOST_FUNCTION: CallKind.HOST_FUNCTION,
+}  # fmt: skip
+_COPY_CALLS = (CallKind.COPY_SYNC, CallKind.COPY_ASYNC, CallKind.MEMSET_SYNC, CallKind.MEMSET_ASYNC)
+_COPIES = (OpKind.H2D, OpKind.D2H, OpKind.D2D, OpKind.P2P, OpKind.H2H)
+_SUCCESS = (0, -1)  # returned, or not known
+
+
+@dataclass(slots=True)
+class Watched:
+    """A process's program, and where each of its rows comes from."""
+
+    program: Program
+    happened: Happened
+    memory: Memory
+    buffers: list[int] = field(default_factory=list[int])  # row of extents for each buffer
+    calls: list[int] = field(default_factory=list[int])  # row of the timeline's calls for each row, -1 none
+    ops: list[int] = field(default_factory=list[int])  # row of the timeline's operations, -1 none
+    blind_graphs: int = 0
+
+    def with_touches(self, *, sure_only: bool) -> Program:
+        """Give the program with what its rows touch: all of it, or what is sure alone."""
+        program = self.program.take(np.arange(len(self.program)))
+        buffer_of = {extent: buffer for buffer, extent in enumerate(self.buffers)}
+        told = [touch for touch in self.memory.touches if touch.sure or not sure_only]
+        if told:
+            base = [self.memory.extents[touch.extent].address for touch in told]
+            size = [self.memory.extents[touch.extent].bytes for touch in told]
+            low = [touch.address - start for touch, start in zip(told, base, strict=True)]
+            program.access(
+                [touch.row for touch in told], [buffer_of[touch.extent] for touch in told],
+                [touch.write for touch in told], low,
+                [min(at + touch.bytes, most) for touch, at, most in zip(told, low, size, strict=True)],
+            )  # fmt: skip
+        return program
+
+
+def processes(timeline: Timeline) -> list[int]:
+    """Give the numbers of the processes that made calls, in the order of their first."""
+    return list(dict.fromkeys(timeline.threads[row].pid for row in timeline.calls.thread.tolist()))
+
+
+def watched(timeline: Timeline, pid: int) -> Watched:
+    """Make the program of one process."""
+    return _Builder(timeline, pid).build()
+
+
+@dataclass(slots=True)
+class _Item:
+    """Something that a call does at a moment."""
+
+    time: int
+    call: int
+    kind: int  # CallKind
+    op: int = -1  # OpKind
+    row: int = -1  # of the timeline's operations
+    stream: int = -1
+    event: int = 0  # a number of the record that it makes or waits for: its correlation, or a negative one; 0 none
+    touch: int = -1  # of the timeline's touches: what it allocates or frees
+
+
+class _Builder:
+    def __init__(self, timeline: Timeline, pid: int) -> None:
+        self.timeline = timeline
+        self.calls = timeline.calls
+        self.ops = timeline.ops
+        self._mine = np.array([thread.pid == pid for thread in timeline.threads], np.bool_)[self.calls.thread]
+        self._of_call: dict[int, list[int]] = {}
+        for row, call in enumerate(self.ops.call.tolist()):
+            if call >= 0:
+                self._of_call.setdefault(call, []).append(row)
+        self._marks: dict[int, list[int]] = {}
+        for row, call in enumerate(timeline.marks.call.tolist()):
+            if call >= 0:
+                self._marks.setdefault(call, []).append(row)
+        self._touches: dict[int, list[int]] = {}
+        for row, call in enumerate(timeline.touches.call.tolist()):
+            self._touches.setdefault(call, []).append(row)
+        threads = np.unique(self.calls.thread[self._mine])
+        self._begins = {
+            thread: np.sort(self.calls.start[self._mine & (self.calls.thread != thread)])
+            for thread in threads.tolist() if len(threads) > 1
+        }  # fmt: skip
+        self._current: dict[int, int] = {}  # thread: the device it worked on last
+        self.blind_graphs = 0
+
+    def build(self) -> Watched:
+        """Collect what the calls do, put it in order of time, and make the program."""
+        items = [item for call in np.flatnonzero(self._mine).tolist() for item in self._items(call)]
+        items += self._told_by_queries(items)
+        items.sort(key=lambda item: item.time)
+        return self._program(items)
+
+    # --------------------------------------------------------------------------------------------- what a call does
+
+    def _items(self, call: int) -> Iterator[_Item]:
+        kind, begin, end = (int(column[call]) for column in (self.calls.kind, self.calls.start, self.calls.end))
+        if int(self.calls.result[call]) not in _SUCCESS:
+            return
+        if call in self._of_call:
+            yield from self._work(call, kind, begin, end)
+        elif kind in _ALLOCATIONS or kind in _FREES:
+            yield from self._allocation(call, kind, begin)
+        elif kind == CallKind.SYNC_DEVICE:
+            yield _Item(end, call, kind)
+        else:
+            yield from self._about_events(call, kind, begin, end)
+
+    def _work(self, call: int, kind: int, begin: int, end: int) -> Iterator[_Item]:
+        rows = self._of_call[call]
+        first = rows[0]
+        op, stream = int(self.ops.kind[first]), int(self.ops.stream[first])
+        self._current[int(self.calls.thread[call])] = int(self.ops.device[first])
+        if kind == CallKind.GRAPH_LAUNCH or len(rows) > 1 or op == OpKind.GRAPH:
+            self.blind_graphs += 1
+            yield _Item(begin, call, CallKind.LAUNCH, OpKind.KERNEL, first, stream)
+            return
+        issued = kind if kind in _COPY_CALLS else _CALL_OF.get(OpKind(op), CallKind.COPY_ASYNC)
+        waits = issued in (CallKind.COPY_SYNC, CallKind.MEMSET_SYNC) and self._others_call_between(call, begin, end)
+        if waits and self._completes(op, first):  # its two halves, so that others' calls in between know nothing of it
+            issued = CallKind.MEMSET_ASYNC if op == OpKind.MEMSET else CallKind.COPY_ASYNC
+            yield _Item(begin, call, issued, op, first, stream)
+            yield _Item(begin, call, CallKind.RECORD, OpKind.RECORD, -1, stream, -1 - call)
+            yield _Item(end, call, CallKind.SYNC_EVENT, event=-1 - call)
+        else:
+            yield _Item(begin, call, issued, op, first, stream)
+
+    def _others_call_between(self, call: int, begin: int, end: int) -> bool:
+        begins = self._begins.get(int(self.calls.thread[call]))
+        return begins is not None and bisect_right(begins, begin) < bisect_left(begins, end)
+
+    def _completes(self, op: int, row: int) -> bool:
+        """Tell whether the synchronous form returns only when the operation is complete (table 3.1)."""
+        src, dst = int(self.ops.src[row]), int(self.ops.dst[row])
+        if op == OpKind.H2D:
+            return src == MemoryKind.PINNED
+        if op == OpKind.D2H:
+            return dst != MemoryKind.MANAGED
+        return op == OpKind.H2H or (op == OpKind.MEMSET and dst == MemoryKind.PINNED)
+
+    def _allocation(self, call: int, kind: int, begin: int) -> Iterator[_Item]:
+        for row in self._touches.get(call, ()):
+            touch = int(self.timeline.touches.kind[row])
+            stream = int(self.timeline.touches.stream[row])
+            fits = touch == (TouchKind.ALLOCATE if kind in _ALLOCATIONS else TouchKind.FREE)
+            if fits and (kind not in _IN_STREAM or stream >= 0):
+                yield _Item(begin, call, kind, _IN_STREAM.get(CallKind(kind), -1), stream=stream, touch=row)
+                return
+
+    def _about_events(self, call: int, kind: int, begin: int, end: int) -> Iterator[_Item]:
+        marks = self.timeline.marks
+        for row in self._marks.get(call, ()):
+            mark, stream, record = int(marks.kind[row]), int(marks.stream[row]), int(marks.record[row])
+            if mark == MarkKind.RECORD and stream >= 0 and self.calls.correlation[call] > 0:
+                correlation = int(self.calls.correlation[call])
+                yield _Item(begin, call, CallKind.RECORD, OpKind.RECORD, -1, stream, correlation)
+            elif mark == MarkKind.WAIT and stream >= 0 and record > 0:
+                yield _Item(begin, call, CallKind.WAIT_EVENT, OpKind.WAIT, -1, stream, record)
+            elif mark == MarkKind.SYNC_STREAM and stream >= 0:
+                yield _Item(end, call, CallKind.SYNC_STREAM, stream=stream)
+            elif mark == MarkKind.SYNC_EVENT and record > 0:
+                yield _Item(end, call, CallKind.SYNC_EVENT, event=record)
+
+    def _told_by_queries(self, items: list[_Item]) -> list[_Item]:
+        """Let a successful query tell the host of all work that was over by then.
+
+        The recording does not say which event or stream was asked for. Taking it for all that was over can hide a
+        race, and never invents one.
+        """
+        asked = self._mine & (self.calls.kind == CallKind.QUERY) & (self.calls.result == 0)
+        ends = np.sort(self.calls.end[asked])
+        if not len(ends):
+            return []
+        found: list[_Item] = []
+        told: dict[tuple[int, int], int] = {}  # stream, number of the query: its last operation that was over
+        for at, item in enumerate(items):
+            if item.row >= 0:
+                query = int(np.searchsorted(ends, self.ops.end[item.row]))
+                if query < len(ends):
+                    told[item.stream, query] = at
+        for number, ((stream, query), at) in enumerate(told.items()):
+            event = -(1 << 40) - number
+            over = items[at]
+            found.append(_Item(over.time, over.call, CallKind.RECORD, OpKind.RECORD, -1, stream, event))
+            found.append(_Item(int(ends[query]), over.call, CallKind.SYNC_EVENT, event=event))
+        return found
+
+    # -------------------------------------------------------------------------------------------------- the program
+
+    def _program(self, items: list[_Item]) -> Watched:
+        program, memory = Program(), Memory()
+        program.threads = ["host"]
+        program.streams = [
+            StreamInfo(self._stream_name(row), _kind(stream.kind), stream.priority or 0, stream.device)
+            for row, stream in enumerate(self.timeline.streams)
+        ]
+        events: dict[int, int] = {}
+        watch = Watched(program, Happened(), memory)
+        columns: dict[str, list[int]] = {
+            name: [] for name in ("call", "op", "stream", "object", "src", "dst", "device", "bytes")
+        }
+        names: list[str] = []
+        buffers: dict[int, int] = {}  # extent: buffer
+        for row, item in enumerate(items):
+            thing = -1
+            if item.kind in _ALLOCATIONS or item.kind in _FREES:
+                thing = self._lifetime(row, item, memory, buffers)
+                if thing < 0:
+                    item.kind, item.op = CallKind.OTHER, -1  # frees what was not seen allocated
+            elif item.event:
+                thing = events.setdefault(item.event, len(events))
+            if item.row >= 0:
+                self._touched(row, item, memory)
+            device = self.timeline.streams[item.stream].device if item.stream >= 0 else self._device(item)
+            source, target = (int(c[item.row]) if item.row >= 0 else 0 for c in (self.ops.src, self.ops.dst))
+            size = int(self.ops.bytes[item.row]) if item.row >= 0 else -1
+            stream = item.stream if item.op >= 0 or item.kind == CallKind.SYNC_STREAM else -1
+            for name, value in zip(
+                columns, (item.kind, item.op, stream, thing, source, target, device, size), strict=True
+            ):
+                columns[name].append(value)
+            names.append(self._name(item))
+            watch.calls.append(item.call)
+            watch.ops.append(item.row)
+        memory.settle()
+        program.events = [EventInfo(f"e{number}") for number in range(len(events))]
+        for extent in range(len(memory.extents)):
+            buffers.setdefault(extent, len(buffers))
+        watch.buffers = list(buffers)
+        program.buffers = [
+            BufferInfo(f"memory {buffer}", memory.extents[extent].kind, memory.extents[extent].bytes)
+            for buffer, extent in enumerate(watch.buffers)
+        ]
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+        program.strings = list(numbers)
+        given: dict[str, Any] = {**columns, "name": [numbers[name] for name in names]}
+        given["duration"] = [0] * len(items)
+        if items:
+            program.extend(**given)
+        blocking = self.timeline.info.get("environment.CUDA_LAUNCH_BLOCKING") == "1"
+        watch.happened = Happened(launch_blocking=blocking)
+        watch.blind_graphs = self.blind_graphs
+        return watch
+
+    def _lifetime(self, row: int, item: _Item, memory: Memory, buffers: dict[int, int]) -> int:
+        """Follow an allocation or a free; give the buffer, -1 for a free of what was not seen allocated."""
+        touches = self.timeline.touches
+        address, size = int(touches.address[item.touch]), int(touches.bytes[item.touch])
+        if item.kind in _ALLOCATIONS:
+            kind = MemoryKind(int(touches.memory[item.touch]))
+            extent = memory.allocate(row, address, size, kind)
+        else:
+            extent = memory.free(address)
+        return -1 if extent < 0 else buffers.setdefault(extent, len(buffers))
+
+    def _touched(self, row: int, item: _Item, memory: Memory) -> None:
+        touches = self.timeline.touches
+        constant = read_only(self.timeline.name_of(int(self.ops.name[item.row]))) if item.op == OpKind.KERNEL else ()
+        for touch in self._touches.get(item.call, ()):
+            kind, address = int(touches.kind[touch]), int(touches.address[touch])
+            if kind in (TouchKind.READ, TouchKind.WRITE) and item.op != OpKind.KERNEL:
+                memory.touch(
+                    row, address, int(touches.bytes[touch]), write=kind == TouchKind.WRITE, sure=True,
+                    gaps=bool(touches.gaps[touch]),
+                )  # fmt: skip
+            elif kind == TouchKind.ARGUMENT and item.op == OpKind.KERNEL:
+                writes = int(touches.argument[touch]) not in constant
+                memory.touch(row, address, -1, write=writes, sure=False)
+
+    def _device(self, item: _Item) -> int:
+        return self._current.get(int(self.calls.thread[item.call]), 0)
+
+    def _stream_name(self, row: int) -> str:
+        stream = self.timeline.streams[row]
+        if stream.kind is StreamKind.LEGACY:
+            several = len({s.device for s in self.timeline.streams}) > 1
+            return f"the default stream of device {stream.device}" if several else "the default stream"
+        return stream.name if stream.name and not stream.name.startswith("process ") else f"stream {stream.id}"
+
+    def _name(self, item: _Item) -> str:
+        """Name what a row does, and the line it comes from: ``cudaMemcpyAsync (train.py:12)``."""
+        call = self.timeline.name_of(int(self.calls.name[item.call]))
+        if item.op == OpKind.KERNEL:
+            call = self.timeline.name_of(int(self.ops.name[item.row])).partition("(")[0] or call
+        file, line, function = user_place(self.timeline.name_of(int(self.calls.stack[item.call])))
+        place = f"{file.rpartition('/')[2]}:{line}" if file else function
+        return f"{call} ({place})" if place else call
+
+
+def _kind(kind: StreamKind) -> StreamKind:
+    """Take a stream of unknown kind for a blocking one: that hides races and invents none."""
+    return StreamKind.BLOCKING if kind is StreamKind.UNKNOWN else kind

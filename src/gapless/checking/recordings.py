@@ -1,0 +1,176 @@
+"""Check a recording for races: accesses to the same memory that no documented rule puts in order.
+
+What copies, memsets, allocations and frees touch is recorded to the byte: of these a finding is **exact**. What a
+kernel touches is not: one of its arguments points there, and such a finding is **possible**.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from os import PathLike
+from typing import Any
+
+from gapless.checking.program import Watched, processes, watched
+from gapless.checking.words import Side, Step, Words
+from gapless.model.errors import GaplessError
+from gapless.model.kinds import OpKind
+from gapless.model.races import Race, RaceClass, find_races
+from gapless.timeline.sources import load
+from gapless.timeline.timeline import Timeline, TouchKind, Unknown
+
+VERSION = 1  # of to_dict(); raised when a key changes its meaning or goes away
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Two accesses without an order, and all that are alike: the same calls at the same lines. ``first`` came first."""
+
+    exact: bool
+    kind: RaceClass
+    first: Side
+    second: Side
+    memory: str
+    why: str
+    steps: tuple[Step, ...]  # what to add, call by call; empty where something has to move
+    repair: str
+    count: int = 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the finding as plain values: the form of the JSON."""
+        return {
+            "certainty": "exact" if self.exact else "possible",
+            "class": self.kind.word,
+            "first": self.first.to_dict(),
+            "second": self.second.to_dict(),
+            "memory": self.memory,
+            "why": self.why,
+            "repair": self.repair,
+            "add": [step.to_dict() for step in self.steps],
+            "count": self.count,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RecordingCheck:
+    """What the race check says of a recording. ``more``: there were more races than could be listed."""
+
+    source: str
+    findings: tuple[Finding, ...]
+    calls: int  # that were looked at
+    unknown: tuple[Unknown, ...] = field(default=())
+    more: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is no exact finding that breaks a contract: what is merely possible does not fail a check."""
+        return not any(f.exact and f.kind <= RaceClass.UNALLOCATED for f in self.findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give what was found as plain values: a versioned, stable form for JSON."""
+        return {
+            "version": VERSION,
+            "source": self.source,
+            "ok": self.ok,
+            "findings": [finding.to_dict() for finding in self.findings],
+            "more": self.more,
+            "unknown": [{"what": u.what, "text": u.text, "remedy": u.remedy} for u in self.unknown],
+        }
+
+
+def check(source: str | PathLike[str] | Timeline) -> RecordingCheck:
+    """Check a recording (its file, or as loaded) for races.
+
+    Raises ``GaplessError`` for what is no recording, and for one that holds no addresses.
+    """
+    timeline = source if isinstance(source, Timeline) else load(source)
+    if not (timeline.touches.kind <= TouchKind.ARGUMENT).any():
+        raise GaplessError(
+            f"{timeline.source} does not say which memory its calls touch. Record it so that it does: "
+            "gapless record --addresses -- COMMAND"
+        )
+    found: list[Finding] = []
+    more, graphs, calls = False, 0, 0
+    for pid in processes(timeline):
+        seen = watched(timeline, pid)
+        calls += len(seen.program)
+        graphs += seen.blind_graphs
+        for finding, cut in _judged(timeline, seen):
+            more |= cut
+            if finding is not None:
+                found.append(finding)
+    found.sort(key=lambda finding: (not finding.exact, finding.kind, finding.first.time_ns))
+    return RecordingCheck(
+        source=timeline.source,
+        findings=tuple(_counted(found)),
+        calls=calls,
+        unknown=tuple(_unknown(timeline, graphs)),
+        more=more,
+    )
+
+
+def _judged(timeline: Timeline, seen: Watched) -> Iterator[tuple[Finding | None, bool]]:
+    """Give the findings of one process, each with whether there were too many; first what is exact."""
+    sure = find_races(seen.with_touches(sure_only=True), seen.happened)
+    yield None, sure.more
+    broken = {touch.row for touch in seen.memory.touches if touch.gaps}  # not all bytes of it: two may lie side by side
+    words = Words(timeline, seen, sure.program)
+    for race in sure:
+        if race.kind != RaceClass.NONDETERMINISM:
+            yield _finding(words, race, exact=broken.isdisjoint((race.first.row, race.second.row))), False
+    if all(touch.sure for touch in seen.memory.touches):
+        return
+    every = find_races(seen.with_touches(sure_only=False), seen.happened)
+    yield None, every.more
+    words, ops = Words(timeline, seen, every.program), every.program.rows.op
+    for race in every:
+        rows = (race.first.row, race.second.row)
+        if race.kind != RaceClass.NONDETERMINISM and any(ops[row] == OpKind.KERNEL for row in rows):
+            yield _finding(words, race, exact=False), False
+
+
+def _finding(words: Words, race: Race, *, exact: bool) -> Finding:
+    first, second = (words.side(race, access) for access in (race.first, race.second))
+    steps = words.steps(race)
+    hidden = race.kind is RaceClass.UNALLOCATED and not race.misplaced and words.waits_in_practice(race)
+    return Finding(
+        exact=exact,
+        kind=RaceClass.WARNING if hidden else race.kind,
+        first=first,
+        second=second,
+        memory=words.memory(race),
+        why=words.why(race, first, second),
+        steps=steps,
+        repair="; ".join(str(step) for step in steps) or str(race.repair),
+    )
+
+
+def _counted(findings: list[Finding]) -> list[Finding]:
+    """Put findings together that come from the same calls at the same lines, in the order in which they came."""
+    groups: dict[tuple[object, ...], list[Finding]] = {}
+    for finding in findings:
+        key = (finding.exact, finding.kind, finding.first.key, finding.second.key, finding.why)
+        groups.setdefault(key, []).append(finding)
+    return [replace(group[0], count=len(group)) for group in groups.values()]
+
+
+def _unknown(timeline: Timeline, graphs: int) -> Iterator[Unknown]:
+    """Say what the check could not look at."""
+    yield Unknown(
+        what="host-accesses",
+        text="The recording does not say when the program's own code reads and writes host memory: a buffer that it "
+        "overwrites before a copy has read it is not found.",
+    )
+    if len(set(timeline.calls.thread.tolist())) > 1:
+        yield Unknown(
+            what="host-order",
+            text="The recording does not say what host threads tell each other: what one thread's call has returned is "
+            "taken to be known to all calls that come later.",
+        )
+    if graphs:
+        yield Unknown(
+            what="graph-accesses",
+            text=f"What {graphs:,} launches of graphs touch is not recorded.",
+        )
+    wanted = ("records-dropped", "unfinished", "stream-kinds", "host-calls", "kind-refused")
+    yield from (unknown for unknown in timeline.unknown if unknown.what in wanted)

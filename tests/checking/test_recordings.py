@@ -1,0 +1,341 @@
+"""Races in recordings: found where no rule orders two accesses, not found where one does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gapless
+from gapless.checking.recordings import RecordingCheck, check
+from gapless.cli import main
+from gapless.model.errors import GaplessError
+from gapless.model.races import RaceClass
+
+LEGACY, A, B = 7, 13, 14
+X, Y, P, Q = 0x900000, 0xB00000, 0x50000, 0x70000  # device memory and host memory
+PINNED, PAGEABLE, DEVICE = 2, 1, 3
+
+
+def said(found: RecordingCheck) -> list[tuple[bool, str, int, int]]:
+    """Give certainty, class and both lines of each finding."""
+    return [(f.exact, f.kind.word, f.first.line, f.second.line) for f in found.findings]
+
+
+def test_two_copies_in_two_streams_without_an_event(program: Callable[..., Any]) -> None:
+    run = program()
+    run.line = 10
+    run.h2d(A, P, X)
+    run.line = 20
+    run.d2h(B, X, Q)
+    found = run.check()
+    assert said(found) == [(True, "error", 10, 20)]
+    (finding,) = found.findings
+    assert not found.ok
+    assert (finding.first.does, finding.second.does) == ("writes", "reads")
+    assert (finding.first.stream, finding.second.stream) == ("stream 13", "stream 14")
+    assert finding.why == "stream 13 and stream 14 run side by side, and no event leads from the one to the other"
+    assert finding.repair == (
+        "cudaEventRecord(e, stream 13) after cudaMemcpyAsync (ring.cu:10); "
+        "cudaStreamWaitEvent(stream 14, e) before cudaMemcpyAsync (ring.cu:20)"
+    )
+    assert "4 KiB of device memory at 0x900000, whose allocation was not recorded" in finding.memory
+
+
+@pytest.mark.parametrize("how", ["event", "stream", "sync", "device", "event sync"])
+def test_what_orders_two_copies(program: Callable[..., Any], how: str) -> None:
+    run = program()
+    run.h2d(A, P, X)
+    if how in ("event", "event sync"):
+        run.record("e", A)
+    if how == "event":
+        run.wait(B, "e")
+    elif how == "event sync":
+        run.sync_event("e")
+    elif how == "sync":
+        run.sync(A)
+    elif how == "device":
+        run.sync_device()
+    run.d2h(A if how == "stream" else B, X, Q)
+    assert run.check().findings == ()
+
+
+def test_an_event_that_is_recorded_too_early(program: Callable[..., Any]) -> None:
+    run = program()
+    run.record("e", A)
+    run.h2d(A, P, X)
+    run.wait(B, "e")
+    run.d2h(B, X, Q)
+    (finding,) = run.check().findings
+    assert finding.why == (
+        "stream 14 waits for an event of stream 13, but it was recorded before the H2D copy of 4 KiB"
+    )  # fmt: skip
+
+
+def test_an_event_used_again_means_the_record_that_was_waited_for(program: Callable[..., Any]) -> None:
+    run = program()
+    run.h2d(A, P, X)
+    run.record("e", A)
+    run.wait(B, "e")
+    run.h2d(A, P, Y)
+    run.record("e", A)  # nobody waits for this one
+    run.d2h(B, X, Q)
+    assert run.check().findings == ()
+    run.d2h(B, Y, Q)
+    assert [f.first.what for f in run.check().findings] == ["H2D copy of 4 KiB"]
+
+
+def test_the_default_stream_fences_blocking_streams_alone(program: Callable[..., Any]) -> None:
+    for kind, expected in ((1, []), (2, [(True, "error", 1, 2)])):
+        run = program(kind=kind)
+        run.h2d(LEGACY, P, X)
+        run.line = 2
+        run.d2h(A, X, Q)
+        found = run.check()
+        assert said(found) == expected
+    assert found.findings[0].why == (
+        "stream 13 is non-blocking: the default stream does not fence it, and no event orders the two"
+    )
+
+
+def test_parts_of_a_buffer_that_do_not_meet(program: Callable[..., Any]) -> None:
+    run = program()
+    run.malloc(X, 1 << 20)
+    run.h2d(A, P, X, 4096)
+    run.d2h(B, X + 4096, Q, 4096)
+    assert run.check().findings == ()
+    run.d2h(B, X + 4095, Q + 4096, 1)
+    assert said(run.check()) == [(True, "error", 1, 1)]
+
+
+def test_a_host_buffer_that_is_used_again_too_early(program: Callable[..., Any]) -> None:
+    """The result of the one stream lands where the other still reads its input."""
+    run = program()
+    run.malloc(P, 4096, "cudaHostAlloc", PINNED)
+    run.line = 5
+    run.h2d(A, P, X)
+    run.line = 6
+    run.d2h(B, Y, P)
+    (finding,) = run.check().findings
+    assert (finding.exact, finding.first.does, finding.second.does) == (True, "reads", "writes")
+    assert finding.memory == f"4 KiB of pinned host memory at {P:#x}, from cudaHostAlloc at ring.cu:1"
+
+
+def test_rows_of_a_larger_array_are_possible_not_exact(program: Callable[..., Any]) -> None:
+    run = program()
+    run.h2d(A, P, X, 8192, pitch=4096)
+    run.d2h(B, X + 2048, Q, 1024)
+    found = run.check()
+    assert [f.exact for f in found.findings] == [False]
+    assert found.ok
+
+
+def test_a_kernel_is_possible_and_says_by_which_argument(program: Callable[..., Any]) -> None:
+    run = program()
+    run.malloc(X)
+    run.h2d(A, P, X)
+    run.line = 30
+    run.kernel(B, X, Y)
+    found = run.check()
+    (finding,) = found.findings
+    assert (finding.exact, found.ok) == (False, True)
+    assert finding.second.what == "kernel scale"
+    assert finding.second.does == "may write"
+    assert finding.second.argument == "argument 0 (float*)"
+    assert finding.repair.endswith("cudaStreamWaitEvent(stream 14, e) before cudaLaunchKernel of scale (ring.cu:30)")
+
+
+def test_pointers_to_const_are_only_read(program: Callable[..., Any]) -> None:
+    run = program()
+    run.malloc(X)
+    run.kernel(A, Y, X)
+    run.kernel(B, Y + 64, X)
+    run.d2h(LEGACY, X, Q)
+    assert run.check().findings == ()
+    run.h2d(LEGACY, P, X)
+    assert [f.first.does for f in run.check().findings] == ["may read"] * 2
+
+
+def test_without_signatures_every_argument_may_be_written(program: Callable[..., Any]) -> None:
+    run = program(signatures=False)
+    run.malloc(X)
+    run.kernel(A, Y, X)
+    run.kernel(B, Y + 64, X)
+    assert [f.first.argument for f in run.check().findings] == ["argument 1"]
+
+
+def test_chunks_of_one_allocation_are_not_taken_for_all_of_it(program: Callable[..., Any]) -> None:
+    """Kernels of several streams on pointers into one buffer, as a chunk loop hands them out."""
+    run = program()
+    run.malloc(X, 1 << 20)
+    size = 1 << 16
+    for chunk in range(8):
+        stream = (A, B)[chunk % 2]
+        run.h2d(stream, P + chunk * size, X + chunk * size, size)
+        run.kernel(stream, X + chunk * size, name=0x1200)
+        run.d2h(stream, X + chunk * size, Q + (chunk + 16) * size, size)
+    assert run.check().findings == ()
+
+
+def test_freed_while_it_is_used(program: Callable[..., Any]) -> None:
+    run = program()
+    run.malloc(X, 1 << 20)
+    run.h2d(A, P, X)
+    run.line = 9
+    run.free(X)
+    found = run.check()
+    (finding,) = found.findings
+    assert (finding.exact, finding.kind, finding.second.does) == (True, RaceClass.WARNING, "frees")
+    assert found.ok  # the contract is broken, and today's drivers hide it
+    assert finding.why == (
+        "the host does not wait for stream 13 before cudaFree: today's drivers wait in it, the documentation does not "
+        "promise it"
+    )
+    run = program()
+    run.malloc(X, 1 << 20)
+    run.h2d(A, P, X)
+    run.sync(A)
+    run.free(X)
+    assert run.check().findings == ()
+
+
+def test_memory_of_a_stream_is_ordered_by_the_stream(program: Callable[..., Any]) -> None:
+    for freed_in, expected in ((A, []), (B, [(True, "unallocated", 1, 1), (True, "unallocated", 2, 1)])):
+        run = program()
+        run.malloc(X, 1 << 20, "cudaMallocAsync", DEVICE, A)
+        run.line = 2
+        run.h2d(A, P, X)
+        run.line = 1
+        run.free(X, 1 << 20, "cudaFreeAsync", DEVICE, freed_in)
+        assert said(run.check()) == expected
+
+
+def test_memory_handed_out_again_is_other_memory(program: Callable[..., Any]) -> None:
+    run = program()
+    run.malloc(X, 4096)
+    run.h2d(A, P, X)
+    run.sync(A)
+    run.free(X, 4096)
+    run.malloc(X, 4096)
+    run.h2d(B, Q, X)
+    assert run.check().findings == ()
+
+
+def test_a_synchronous_copy_from_pageable_memory_may_come_late(program: Callable[..., Any]) -> None:
+    """R3.3, H09: it returns when the data is staged; a non-blocking stream does not wait for it."""
+    run = program()
+    run.sync_h2d(P, X, memory=PAGEABLE)
+    run.d2h(A, X, Q)
+    assert said(run.check()) == [(True, "error", 1, 1)]
+    run = program()
+    run.sync_h2d(P, X, memory=PINNED)
+    run.d2h(A, X, Q)
+    assert run.check().findings == ()
+
+
+def test_a_successful_query_orders_what_was_over(program: Callable[..., Any]) -> None:
+    """Allocators hand pinned memory out again when an event's query succeeds."""
+    for result, expected in ((0, 0), (600, 1)):
+        run = program()
+        run.h2d(A, P, X)
+        run.until(200_000)
+        run.query(result)
+        run.d2h(B, Y, P)
+        assert len(run.check().findings) == expected
+
+
+def test_a_query_says_nothing_of_what_was_still_going_on(program: Callable[..., Any]) -> None:
+    run = program()
+    run.h2d(A, P, X)
+    run.query(0)  # of some other event: the copy is still under way
+    run.d2h(B, Y, P)
+    assert len(run.check().findings) == 1
+
+
+def test_host_threads_tell_each_other_what_returned_before(program: Callable[..., Any]) -> None:
+    run = program()
+    run.h2d(A, P, X)
+    run.sync(A)
+    run.thread = 88
+    run.d2h(B, X, Q)
+    found = run.check()
+    assert found.findings == ()
+    assert "host-order" in {unknown.what for unknown in found.unknown}
+
+
+def test_a_thread_knows_nothing_of_a_wait_that_goes_on(program: Callable[..., Any]) -> None:
+    """While one thread waits for the copy, another already uses what it brings."""
+    run = program()
+    run.h2d(A, P, X)
+    before = run.now
+    run.sync(A)
+    run.now, run.thread = before + 1_000, 88
+    run.d2h(B, X, Q)
+    assert len(run.check().findings) == 1
+
+
+def test_alike_findings_are_counted(program: Callable[..., Any]) -> None:
+    run = program()
+    for chunk in range(5):
+        run.line = 40
+        run.h2d(A, P + 4096 * chunk, X + 4096 * chunk)
+        run.line = 41
+        run.d2h(B, X + 4096 * chunk, Q + 4096 * chunk)
+    (finding,) = run.check().findings
+    assert (finding.count, finding.first.line, finding.second.line) == (5, 40, 41)
+
+
+def test_json(program: Callable[..., Any]) -> None:
+    run = program()
+    run.h2d(A, P, X)
+    run.d2h(B, X, Q)
+    told = run.check().to_dict()
+    assert (told["version"], told["ok"], told["more"]) == (1, False, False)
+    (finding,) = told["findings"]
+    assert (finding["certainty"], finding["class"], finding["count"]) == ("exact", "error", 1)
+    assert finding["first"]["file"] == "ring.cu"
+    assert [step["add"] for step in finding["add"]] == [
+        "cudaEventRecord(e, stream 13)",
+        "cudaStreamWaitEvent(stream 14, e)",
+    ]
+
+
+def test_a_recording_without_addresses_says_how_to_record_them(program: Callable[..., Any]) -> None:
+    run = program()
+    run.malloc(X)
+    run.sync(A)
+    with pytest.raises(GaplessError, match="gapless record --addresses -- COMMAND"):
+        check(run.timeline())
+
+
+def test_the_command_takes_recordings_beside_tapes(
+    program: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = program()
+    run.h2d(A, P, X)
+    run.d2h(B, X, Q)
+    run.timeline()
+    tape = tmp_path / "fine.tape"
+    tape.write_text("stream s\nh2d a on s 1ms\n")
+    assert main(["check", str(tape), str(tmp_path / "run.gapless")]) == 1
+    shown = capsys.readouterr().out
+    assert "no race" in shown
+    assert "1   race: H2D copy of 4 KiB writes, D2H copy of 4 KiB reads the same memory" in shown
+    assert main(["check", "--json", str(tmp_path / "run.gapless")]) == 1
+    assert '"certainty": "exact"' in capsys.readouterr().out
+    assert main(["check", "--explore", "5", str(tmp_path / "run.gapless")]) == 2
+    assert "are for tapes" in capsys.readouterr().err
+
+
+def test_the_function_takes_recordings_and_shows_what_it_found(program: Callable[..., Any], tmp_path: Path) -> None:
+    run = program()
+    run.h2d(A, P, X)
+    run.sync(A)
+    timeline = run.timeline()
+    for source in (timeline, tmp_path / "run.gapless", str(tmp_path / "run.gapless")):
+        found = gapless.check(source)
+        assert isinstance(found, gapless.RecordingCheck)
+        assert found.ok
+        assert "Nothing races in what was looked at." in str(found)
