@@ -69,12 +69,15 @@ def timeline(processes: Processes, source: str, losses: Losses) -> Timeline:
     """Make the Timeline of a recording in which at least one process stands."""
     every, strings = processes.all, processes.strings
     clocks = [_clock(process) for process in every]
+    unwanted = [_after_the_end(process) for process in every]
 
-    def table(kind: Kind, wanted: Callable[[Process], Columns] | None = None) -> Columns:
+    def table(kind: Kind) -> Columns:
         """Give the records of a kind of all processes, with their process, on the common clock."""
         parts: list[Columns] = []
-        for process, (shift, _) in zip(every, clocks, strict=True):
-            part = process.table(kind) if wanted is None else wanted(process)
+        for process, (shift, _), gone in zip(every, clocks, unwanted, strict=True):
+            part = process.table(kind)
+            if gone is not None and "correlationId" in part:
+                part = take(part, ~np.isin(part["correlationId"], gone))
             count = len(next(iter(part.values())))
             parts.append(_shifted(part, shift) | {"process": np.full(count, process.number, np.int64)})
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -128,6 +131,15 @@ def timeline(processes: Processes, source: str, losses: Losses) -> Timeline:
         lost=losses.sentences(),
     )
     return unknown(found, processes)
+
+
+def _after_the_end(process: Process) -> Int64 | None:
+    """Give the correlations of calls that began when what was asked for was over; None where all was asked for."""
+    until = process.end.get("until") if process.end else None
+    if type(until) is not int:
+        return None
+    tables = [process.table(kind) for kind in (Kind.RUNTIME, Kind.DRIVER)]
+    return np.concatenate([table["correlationId"][table["start"] >= until] for table in tables])
 
 
 def _clock(process: Process) -> tuple[int, int | None]:

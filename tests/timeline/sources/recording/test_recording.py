@@ -290,6 +290,18 @@ def test_facts_of_the_run(made: SimpleNamespace) -> None:
     assert (info["driver"], info["cupti"], info["how"]) == (13000, 130001, "injected")
 
 
+def test_what_began_after_the_part_that_was_asked_for_is_left_out(made: SimpleNamespace) -> None:
+    records = [
+        made.call("cudaLaunchKernel", 0, 5, 1), made.kernel(40, 50, 1), made.call("cudaLaunchKernel", 20, 25, 2),
+        made.kernel(50, 60, 2), made.call("cudaStreamSynchronize", 26, 60, 3),
+        made.sync(3, 3, stream=7, times=(26, 60)),
+    ]  # fmt: skip
+    timeline = made.read(made.begun().records(records).end("for", until=made.B + 20))
+    assert timeline.ops.start.tolist() == [40]  # launched before, although it ran after
+    assert (len(timeline.calls), len(timeline.marks)) == (1, 0)
+    assert len(made.read(made.begun().records(records).end("for", until="soon")).ops) == 2
+
+
 def test_the_wall_clock(made: SimpleNamespace) -> None:
     timeline = made.read(made.begun().records([made.kernel(7, 9, 1)]).end())
     assert timeline.clock_ns == 10**18 + 7
