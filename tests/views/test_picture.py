@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import gapless
 from gapless.diagnosis.explain import explain
 from gapless.model.errors import GaplessError
 from gapless.model.kinds import CallKind, Engine, OpKind
@@ -19,7 +20,7 @@ from gapless.timeline.simulated import from_schedule
 from gapless.timeline.sinks import Note
 from gapless.timeline.sources import load
 from gapless.timeline.timeline import Calls, Device, Ops, Stream, Thread, Timeline
-from gapless.views.palette import CALL, ENGINES, FAINT, FINDING, INK, PAPER, WORDS
+from gapless.views.palette import CALL, ENGINES, EVENT, FAINT, FINDING, INK, PAPER, WORDS
 from gapless.views.picture import png, svg
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -152,6 +153,33 @@ def test_devices_have_lanes_of_their_own() -> None:
     assert {"SM 0", "SM 1", "P2P 0"} & set(labels) >= {"SM 0", "SM 1"}
 
 
+def test_records_are_dots_and_waits_are_arrows_from_them() -> None:
+    root = parsed(svg(played("10-event-between-two-streams")))
+    dot = next(root.iter(f"{SVG}circle"))
+    assert float(dot.attrib["cx"]) == pytest.approx(104 + 788 / 3, abs=0.1)  # 1 of 3 ms
+    arrows = [path.attrib["d"] for path in root.iter(f"{SVG}path") if path.attrib.get("stroke") == EVENT]
+    assert len(arrows) == 1
+    assert arrows[0].startswith(f"M{float(dot.attrib['cx']):g} {float(dot.attrib['cy']):g}C")
+    assert not list(parsed(svg(played("11-event-forgotten"))).iter(f"{SVG}circle"))
+
+
+def test_too_many_records_are_left_out() -> None:
+    tape = "stream a\nrepeat 100 as i\nkernel k{i} on a 1ms\nrecord e{i} on a\nend\n"
+    timeline = from_schedule(simulate(gapless.read_tape(tape)).schedule)
+    assert not list(parsed(svg(timeline)).iter(f"{SVG}circle"))
+
+
+def test_operations_at_one_time_stand_below_each_other() -> None:
+    tape = "stream a b c\n" + "".join(f"kernel k{s} on {s} 1ms share=1/4\n" for s in "abc")
+    picture = svg(from_schedule(simulate(gapless.read_tape(tape)).schedule))
+    tops = [y for _, _, y in bars(picture, ENGINES[Engine.SM])]
+    assert len(set(tops)) == 6  # three in the lane of the SMs, and one in that of each stream
+    heights = [
+        float(r.attrib["height"]) for r in parsed(picture).iter(f"{SVG}rect") if r.attrib["fill"] == ENGINES[Engine.SM]
+    ]
+    assert sorted(heights) == [12, 12, 12, 22, 22, 22]
+
+
 def test_nothing_to_draw() -> None:
     with pytest.raises(GaplessError, match="nothing worked on a device"):
         svg(Timeline(source="empty.json"))
@@ -178,7 +206,7 @@ def test_colours_are_those_of_the_page() -> None:
     light = dict(re.findall(r'(\w+): "(#\w+)"', script[script.index("light: {") : script.index("dark: {")]))
     engines = {"h2d": Engine.H2D, "sm": Engine.SM, "d2h": Engine.D2H, "peer": Engine.PEER}
     assert {engine: light[name] for name, engine in engines.items()} == ENGINES
-    assert (light["call"], light["finding"], light["paper"]) == (CALL, FINDING, PAPER)
+    assert (light["call"], light["finding"], light["event"], light["paper"]) == (CALL, FINDING, EVENT, PAPER)
     assert (light["ink"], light["muted"], light["path"]) == (INK, FAINT, WORDS)
 
 

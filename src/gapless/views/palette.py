@@ -14,5 +14,6 @@ ENGINES: Mapping[Engine, str] = {
 }  # fmt: skip
 CALL = "#a7afba"  # of a host thread
 FINDING = "#d99e00"  # where it shows
+EVENT = "#5a54c9"  # recorded, and what waits for it
 INK, FAINT, PAPER = "#1b1f24", "#667080", "#ffffff"
 WORDS = "#101418"  # on a colour

@@ -6,26 +6,26 @@ who cannot see it. Its classes (``paper``, ``ink``, ``faint``) let a page recolo
 
 from __future__ import annotations
 
-import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from xml.sax.saxutils import escape, quoteattr
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gapless.model.errors import GaplessError
-from gapless.model.kinds import Engine, OpKind
-from gapless.timeline.measure import DEVICE_ENGINES, clip, density, engine_of, time_at_depth, total, union
+from gapless.timeline.events import waits_for_records
+from gapless.timeline.measure import clip, density, time_at_depth, union
 from gapless.timeline.sinks import Note
 from gapless.timeline.sinks.files import MARK
-from gapless.timeline.timeline import Timeline
+from gapless.timeline.timeline import MarkKind, Timeline
 from gapless.views import wording
-from gapless.views.lanes import LABELS, scales, tick_step
-from gapless.views.palette import CALL, ENGINES, FAINT, FINDING, INK, PAPER, WORDS
+from gapless.views.lanes import scales, tick_step
+from gapless.views.palette import EVENT, FAINT, FINDING, INK, PAPER, WORDS
+from gapless.views.picture_lanes import Lane, clean, engine_lanes, stream_lanes, thread_lanes
+from gapless.views.tracks import packed
 
-MOST_STREAMS, MOST_THREADS, MOST_NOTES = 16, 4, 3
+MOST_NOTES = 3
 WIDTH = 960
 
 _LEFT, _RIGHT, _TOP = 104, 68, 34  # px beside and above the lanes
@@ -33,8 +33,9 @@ _LANE, _GAP, _BLOCK_GAP = 22, 4, 12
 _FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
 _CHARACTER = 6.4  # px that a character of a label takes at most, at 11 px
 _SMALL = 1.5  # px: narrower operations are drawn by how full a pixel is
+_MOST_MARKS = 60  # records and arrows: more would hide the lanes
+_MOST_TRACKS, _TRACK = 4, 13  # operations of a lane at one time, under each other, and the px that each takes
 _TOLD = 400  # operations a picture tells apart by name when a pointer rests on them
-_NOT_XML = re.compile("[\ufffe\uffff]")
 
 
 def svg(timeline: Timeline, *, window: tuple[int, int] | None = None, notes: Sequence[Note] = ()) -> str:
@@ -81,17 +82,6 @@ def _whole(timeline: Timeline) -> tuple[int, int]:
     return start, end
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Lane:
-    label: str
-    starts: NDArray[np.int64]
-    ends: NDArray[np.int64]
-    rows: NDArray[np.int64]  # of the table that the intervals come from
-    names: Sequence[Sequence[str]]  # of each all that it may be called, longest first
-    colors: Sequence[str]
-    figure: str = ""
-
-
 class _Picture:
     """One picture in the making."""
 
@@ -106,7 +96,7 @@ class _Picture:
 
     def text(self) -> str:
         """Draw everything."""
-        engines = list(_engine_lanes(self._timeline, self._start, self._end))
+        engines = list(engine_lanes(self._timeline, self._start, self._end))
         self._words(_LEFT + self._room + 8, self._y - 8, "busy", "faint")
         for lane in engines:
             self._lane(lane)
@@ -114,23 +104,26 @@ class _Picture:
             self._marks(number, note)
         self._axis(self._y)
         self._y += 22
-        streams, more = _stream_lanes(self._timeline)
-        for lane in streams:
+        streams, more = stream_lanes(self._timeline)
+        middles: dict[int, float] = {}  # of each stream's lane, in px
+        for number, lane in streams.items():
+            middles[number] = self._y + _LANE / 2
             self._lane(lane)
+        self._events(middles)
         if more:
             self._words(_LEFT, self._y + 12, f"and {more} more streams", "faint")
             self._y += 18
-        threads = list(_thread_lanes(self._timeline, self._start, self._end))
+        threads = list(thread_lanes(self._timeline, self._start, self._end))
         self._y += _BLOCK_GAP if threads else 0
         for lane in threads:
             self._lane(lane, thin=True)
         for number, note in enumerate(self._notes, 1):
             self._words(8, self._y + 16, str(number), "ink", bold=True)
-            self._words(_LEFT, self._y + 16, wording.shorten(_clean(note.name), 120), "ink")
+            self._words(_LEFT, self._y + 16, wording.shorten(clean(note.name), 120), "ink")
             self._y += 18
         return self._framed(self._about(engines))
 
-    def _about(self, engines: Sequence[_Lane]) -> str:
+    def _about(self, engines: Sequence[Lane]) -> str:
         busy = ", ".join(f"{lane.label} {lane.figure}" for lane in engines)
         timeline, window = self._timeline, (self._start, self._end)
         sets = [union(lane.starts, lane.ends) for lane in engines]
@@ -145,13 +138,13 @@ class _Picture:
 
     def _framed(self, about: str) -> str:
         height = self._y + 10
-        title = f"Timeline of {_clean(self._timeline.source or 'a run')}"
+        title = f"Timeline of {clean(self._timeline.source or 'a run')}"
         inner = "\n".join(self._parts)
         own = f"{zlib.crc32(inner.encode()):08x}"  # so that several pictures can stand in one page
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
             f'role="img" aria-labelledby="t{own} d{own}" font-family={quoteattr(_FONT)} font-size="11">\n'
-            f'<title id="t{own}">{escape(title)}</title>\n<desc id="d{own}">{escape(_clean(about))}</desc>\n'
+            f'<title id="t{own}">{escape(title)}</title>\n<desc id="d{own}">{escape(clean(about))}</desc>\n'
             f"<!-- {MARK} -->\n"
             f'<rect class="paper" width="{WIDTH}" height="{height}" fill="{PAPER}"/>\n'
             f'<text class="ink" x="8" y="18" font-size="13" font-weight="600" fill="{INK}">'
@@ -160,9 +153,9 @@ class _Picture:
 
     def _heading(self) -> str:
         devices = [device.name for device in self._timeline.devices if device.name]
-        facts = [wording.shorten(_clean(self._timeline.source), 70, tail=50), *dict.fromkeys(devices),
+        facts = [wording.shorten(clean(self._timeline.source), 70, tail=50), *dict.fromkeys(devices),
                  _time(self._end - self._start)]  # fmt: skip
-        return " · ".join(_clean(fact) for fact in facts if fact)
+        return " · ".join(clean(fact) for fact in facts if fact)
 
     # Pieces
 
@@ -176,39 +169,43 @@ class _Picture:
     def _x(self, ns: int | NDArray[np.int64]) -> NDArray[np.float64]:
         return _LEFT + np.clip((np.asarray(ns) - self._start) / (self._end - self._start), 0, 1) * self._room
 
-    def _lane(self, lane: _Lane, *, thin: bool = False) -> None:
+    def _lane(self, lane: Lane, *, thin: bool = False) -> None:
         """Draw one lane: what can be seen one by one as bars, the rest by how full each pixel is."""
-        height = _LANE - 6 * thin
+        inside = (lane.ends > self._start) & (lane.starts < self._end)
+        left, right = self._x(lane.starts), self._x(lane.ends)
+        wide = inside & (right - left >= _SMALL)
+        track = np.zeros(len(wide), np.int64)
+        track[wide] = packed(lane.starts[wide], lane.ends[wide], _MOST_TRACKS)
+        tracks = 1 + int(track.max(initial=0))
+        height = _LANE - 6 * thin if tracks == 1 else _TRACK * tracks
         self._words(8, self._y + height / 2 + 4, wording.shorten(lane.label, 15), "ink", bold=not thin)
         self._parts.append(
             f'<rect class="faint" x="{_LEFT}" y="{self._y + height}" width="{self._room}" height="1" fill="{FAINT}" '
             f'fill-opacity=".25"/>'
         )
-        inside = (lane.ends > self._start) & (lane.starts < self._end)
-        left, right = self._x(lane.starts), self._x(lane.ends)
-        wide = inside & (right - left >= _SMALL)
         small = np.flatnonzero(inside & ~wide)
         if len(small):
             self._crowd(lane, small, height)
         for i in np.flatnonzero(wide).tolist():
-            self._bar(lane, i, float(left[i]), float(right[i]), height)
+            top, high = self._y + int(track[i]) * height // tracks, height // tracks - (tracks > 1)
+            self._bar(lane, i, float(left[i]), float(right[i]), top, high)
         if lane.figure:
             self._words(_LEFT + self._room + 8, self._y + height / 2 + 4, lane.figure, "ink")
         self._y += height + _GAP
 
-    def _bar(self, lane: _Lane, i: int, left: float, right: float, height: int) -> None:
+    def _bar(self, lane: Lane, i: int, left: float, right: float, top: int, height: int) -> None:
         width = right - left - (0.75 if right - left > 4 else 0.25)
-        told = f"<title>{escape(_clean(lane.names[i][0]))}</title>" if self._few else ""
-        shape = f'<rect x="{left:.6g}" y="{self._y}" width="{width:.4g}" height="{height}" fill="{lane.colors[i]}"'
+        told = f"<title>{escape(clean(lane.names[i][0]))}</title>" if self._few else ""
+        shape = f'<rect x="{left:.6g}" y="{top}" width="{width:.4g}" height="{height}" fill="{lane.colors[i]}"'
         self._parts.append(f"{shape}>{told}</rect>" if told else f"{shape}/>")
         fitting = next((name for name in lane.names[i] if len(name) * _CHARACTER + 6 <= width), "")
         if fitting:
             self._parts.append(
-                f'<text x="{left + width / 2:.6g}" y="{self._y + height / 2 + 4:.4g}" fill="{WORDS}" '
-                f'text-anchor="middle" pointer-events="none">{escape(_clean(fitting))}</text>'
+                f'<text x="{left + width / 2:.6g}" y="{top + height / 2 + 4:.4g}" fill="{WORDS}" '
+                f'text-anchor="middle" pointer-events="none">{escape(clean(fitting))}</text>'
             )
 
-    def _crowd(self, lane: _Lane, rows: NDArray[np.int64], height: int) -> None:
+    def _crowd(self, lane: Lane, rows: NDArray[np.int64], height: int) -> None:
         """Draw what is too small to be told apart: pixels that are as dark as they are full, in one path a shade."""
         for color in dict.fromkeys(lane.colors[i] for i in rows.tolist()):
             mine = np.array([i for i in rows.tolist() if lane.colors[i] == color])
@@ -224,6 +221,30 @@ class _Picture:
             for shade, parts in sorted(paths.items()):
                 opacity = f' fill-opacity="{shade / 8:.3g}"' if shade < 8 else ""
                 self._parts.append(f'<path d="{"".join(parts)}" fill="{color}"{opacity}/>')
+
+    def _events(self, middles: Mapping[int, float]) -> None:
+        """Draw records of events as dots, and an arrow from each to where another stream waits for it."""
+        marks = self._timeline.marks
+        within = (marks.end >= self._start) & (marks.start <= self._end) & np.isin(marks.stream, list(middles))
+        records = np.flatnonzero(within & (marks.kind == MarkKind.RECORD)).tolist()
+        waits = {wait: record for wait, record in waits_for_records(self._timeline).items()
+                 if within[wait] and within[record] and marks.stream[wait] != marks.stream[record]}  # fmt: skip
+        if len(records) + len(waits) > _MOST_MARKS:
+            return
+        x = self._x(marks.end)
+        for record in records:
+            told = f"<title>{escape(f'record event {marks.event[record]}')}</title>" if marks.event[record] >= 0 else ""
+            dot = f'<circle cx="{x[record]:.6g}" cy="{middles[int(marks.stream[record])]:.6g}" r="3.5" fill="{EVENT}"'
+            self._parts.append(f"{dot}>{told}</circle>" if told else f"{dot}/>")
+        for wait, record in waits.items():
+            x1, y1 = float(x[record]), middles[int(marks.stream[record])]
+            x2, y2 = float(x[wait]), middles[int(marks.stream[wait])]
+            bend, tip = max(10.0, (x2 - x1) / 2), 5 if y2 > y1 else -5
+            self._parts.append(
+                f'<path d="M{x1:.6g} {y1:.6g}C{x1 + bend:.6g} {y1:.6g} {x2:.6g} {y2 - 5 * tip:.6g} {x2:.6g} '
+                f'{y2 - tip:.6g}" fill="none" stroke="{EVENT}" stroke-width="1.5"/>'
+                f'<path d="M{x2:.6g} {y2:.6g}l-4 {-1.6 * tip:.3g}h8z" fill="{EVENT}"/>'
+            )
 
     def _marks(self, number: int, note: Note) -> None:
         spans = clip(union(note.spans[:, 0], note.spans[:, 1]), self._start, self._end)
@@ -249,89 +270,6 @@ class _Picture:
                 f'<rect class="faint" x="{x:.6g}" y="{y}" width="1" height="5" fill="{FAINT}"/>'
                 f'<text class="faint" x="{x + 3:.6g}" y="{y + 14}" fill="{FAINT}">{at / ns:.{digits}f}</text>'
             )
-
-
-class _Names(Sequence[Sequence[str]]):
-    """What operations or calls are called, worked out for those that are drawn one by one."""
-
-    def __init__(self, timeline: Timeline, rows: NDArray[np.int64], names: NDArray[np.int32], words: Mapping[int, str],
-                 kinds: NDArray[np.int8]) -> None:  # fmt: skip
-        self._timeline, self._rows, self._names, self._words, self._kinds = timeline, rows, names, words, kinds
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, at: int) -> Sequence[str]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        row = int(self._rows[at])
-        name = _clean(self._timeline.name_of(int(self._names[row])))
-        return [known for known in (name, self._words.get(int(self._kinds[row]), "")) if known] or [""]
-
-
-_WORDS: Mapping[int, str] = {OpKind.H2D: "H2D", OpKind.D2H: "D2H", OpKind.P2P: "P2P", OpKind.D2D: "D2D"}
-_NO_WORDS: Mapping[int, str] = {}
-
-
-def _words(timeline: Timeline) -> Mapping[int, str]:
-    """Give what copies are called whose own names do not fit: a recorded name says no more than the direction."""
-    return _NO_WORDS if timeline.format == "simulated" else _WORDS
-
-
-def _engine_lanes(timeline: Timeline, start: int, end: int) -> Iterator[_Lane]:
-    """Give a lane for each engine that works, and always for the three that ought to."""
-    ops = timeline.ops
-    engine = engine_of(ops)
-    used = sorted(set(ops.device.tolist()))
-    for device in used:
-        for served in DEVICE_ENGINES:
-            rows = np.flatnonzero((ops.device == device) & (engine == served))
-            if not len(rows) and served == Engine.PEER:
-                continue
-            busy = total(clip(union(ops.start[rows], ops.end[rows]), start, end))
-            yield _Lane(
-                label=LABELS[served] + (f" {timeline.devices[device].id}" if len(used) > 1 else ""),
-                starts=ops.start[rows], ends=ops.end[rows], rows=rows,
-                names=_Names(timeline, rows, ops.name, _words(timeline), ops.kind),
-                colors=[ENGINES[served]] * len(rows),
-                figure=wording.percent(busy / (end - start)),
-            )  # fmt: skip
-
-
-def _stream_lanes(timeline: Timeline) -> tuple[list[_Lane], int]:
-    """Give a lane for each stream that has work, and how many more there are."""
-    ops = timeline.ops
-    engine = engine_of(ops).tolist()
-    busy = [number for number in range(len(timeline.streams)) if (ops.stream == number).any()]
-    lanes: list[_Lane] = []
-    for number in busy[:MOST_STREAMS]:
-        rows, stream = np.flatnonzero(ops.stream == number), timeline.streams[number]
-        lanes.append(
-            _Lane(
-                label=_clean(stream.name) or f"stream {stream.id}",
-                starts=ops.start[rows], ends=ops.end[rows], rows=rows,
-                names=_Names(timeline, rows, ops.name, _words(timeline), ops.kind),
-                colors=[ENGINES.get(Engine(engine[row]), CALL) for row in rows.tolist()],
-            )
-        )  # fmt: skip
-    return lanes, len(busy) - len(lanes)
-
-
-def _thread_lanes(timeline: Timeline, start: int, end: int) -> Iterator[_Lane]:
-    """Give a lane for each of the first host threads that call CUDA in the window."""
-    calls = timeline.calls
-    within = (calls.end > start) & (calls.start < end)
-    busy = [number for number in range(len(timeline.threads)) if (within & (calls.thread == number)).any()]
-    for number in busy[:MOST_THREADS]:
-        rows, thread = np.flatnonzero(within & (calls.thread == number)), timeline.threads[number]
-        named = _clean(thread.name) if thread.name else f"thread {thread.tid}" if thread.tid > 0 else "host"
-        yield _Lane(
-            label="host" if len(busy) == 1 else named, starts=calls.start[rows], ends=calls.end[rows], rows=rows,
-            names=_Names(timeline, rows, calls.name, {}, calls.kind), colors=[CALL] * len(rows),
-        )  # fmt: skip
-
-
-def _clean(text: str) -> str:
-    """Give foreign text as XML may hold it: what does not show stands as its escape."""
-    return _NOT_XML.sub("\ufffd", wording.visible(text))
 
 
 def _time(ns: int) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.model.kinds import Engine, MemoryKind, OpKind, StreamKind
+from gapless.timeline.events import waits_for_records
 from gapless.timeline.measure import DEVICE_ENGINES, engine_of
 from gapless.timeline.sinks.files import MARK
 from gapless.timeline.sinks.nesting import rows
@@ -245,18 +246,14 @@ class _Flows:
     """The arrows: from a call to each operation that it issued, from a record to each wait for it."""
 
     def __init__(self, timeline: Timeline) -> None:
-        ops, marks = timeline.ops, timeline.marks
+        ops = timeline.ops
         self._tied = (ops.call >= 0).tolist()
         issued = np.flatnonzero(ops.call >= 0)
         issued = issued[np.argsort(ops.call[issued], kind="stable")]
         self._issued = issued.tolist()
         self._of_call = np.searchsorted(ops.call[issued], np.arange(len(timeline.calls) + 1)).tolist()
         self._after = len(ops) + 1
-        recorded = np.flatnonzero((marks.kind == MarkKind.RECORD) & (marks.call >= 0) & (marks.stream >= 0))
-        ids = timeline.calls.correlation[marks.call[recorded]] if len(recorded) else recorded
-        by_id = {id_: row for id_, row in zip(ids.tolist(), recorded.tolist(), strict=True) if id_ > 0}
-        waits = np.flatnonzero((marks.kind == MarkKind.WAIT) & (marks.record > 0) & (marks.stream >= 0)).tolist()
-        self._to_wait = {row: by_id[record] for row in waits if (record := int(marks.record[row])) in by_id}
+        self._to_wait = waits_for_records(timeline)
         self._from_record: dict[int, list[int]] = {}
         for wait, record in self._to_wait.items():
             self._from_record.setdefault(record, []).append(wait)
