@@ -64,6 +64,7 @@ PICTURES = {
     "hardware-queue": ("tape", "78-too-few-queues"),
     "priority-inversion": ("tape", "41-no-preemption"),
     "kernel-bound": ("tape", "70-wrong-tool-one-long-kernel"),
+    "several-processes": ("tape", "79-wrong-tool-two-processes"),
     "several-devices": ("tape", "73-wrong-tool-two-devices"),
 }
 
