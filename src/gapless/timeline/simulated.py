@@ -152,17 +152,23 @@ def _ranges(run: Schedule, made: Rows, source: str, lines: NDArray[np.int32], te
 
 
 def _names(run: Schedule, row: NDArray[Any], texts: _Texts) -> NDArray[np.int32]:
-    """Give the number of each row's name; one without a name or a label is called "work"."""
+    """Give the number of each row's name; one without a name or a label is called what it is."""
     rows, strings = run.program.rows, run.program.strings
     text = np.where(rows.name[row] >= 0, rows.name[row], rows.label[row])
+    text = np.where(text >= 0, text, -1 - rows.op[row])
     known, at = np.unique(text, return_inverse=True)
-    return np.array([texts.number(strings[t] if t >= 0 else "work") for t in known.tolist()], np.int32)[at]
+    said = [strings[t] if t >= 0 else _UNNAMED.get(OpKind(-1 - t), "work") for t in known.tolist()]
+    return np.array([texts.number(name) for name in said], np.int32)[at]
 
 
 def _ns(picoseconds: Rows) -> Rows:
     return (picoseconds + 500) // 1000
 
 
+_UNNAMED: Mapping[OpKind, str] = {
+    OpKind.H2D: "copy to the device", OpKind.D2H: "copy to the host", OpKind.D2D: "copy on the device",
+    OpKind.P2P: "copy between devices", OpKind.MEMSET: "memset",
+}  # fmt: skip
 _DEVICE_ENGINES = (Engine.SM, Engine.H2D, Engine.D2H, Engine.PEER)
 _MARKS: Mapping[CallKind, MarkKind] = {
     CallKind.RECORD: MarkKind.RECORD, CallKind.WAIT_EVENT: MarkKind.WAIT, CallKind.SYNC_EVENT: MarkKind.SYNC_EVENT,

@@ -62,7 +62,7 @@ def to_html(report: Report) -> str:
     """Give the report as a page."""
     name = Path(report.source).name or report.source or "timeline"
     scene = _scene(report, name)
-    repairs = [_Repair(report, replayed) for replayed in report.replays]
+    repairs = [_Repair(report, replayed) for replayed in _in_order(report)]
     content = {"scene": scene, "repairs": [repair.scenes for repair in repairs]}
     return page(
         f"{name}: what the engines waited for",
@@ -90,6 +90,14 @@ def _scene(report: Report, name: str) -> Scene:
         highlights=[Highlight(title=finding.title, spans=finding.spans) for finding in report.findings],
         links=None if report.work is None else of_work(report.work),
     )
+
+
+def _in_order(report: Report) -> list[Replayed]:
+    """Give the replays in the order in which the report names the repairs: what was asked for, findings, sets."""
+    named = [report.prediction.repairs] if report.prediction else []
+    named += [(finding.repair.name,) for finding in report.findings if finding.repair]
+    places = {tuple(repairs): place for place, repairs in reversed(list(enumerate(named)))}
+    return sorted(report.replays, key=lambda replayed: places.get(replayed.repairs, len(named)))
 
 
 class _Repair:

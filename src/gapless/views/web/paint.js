@@ -409,7 +409,7 @@ export class Painter {
       ctx.fillStyle = ink.ink;
       ctx.textAlign = "left";
       const room = frame.gutter - 16 - (figure ? 34 : 0);
-      if (row.height >= 10) ctx.fillText(this.fitting([row.lane.label, row.lane.short], room), 8, middle);
+      if (row.height >= 10) ctx.fillText(this.fitting([row.lane.label, row.lane.label.split(" (")[0], row.lane.short], room), 8, middle);
       ctx.fillStyle = ink.muted;
       ctx.textAlign = "right";
       if (figure) ctx.fillText(figure, frame.gutter - 6, middle);

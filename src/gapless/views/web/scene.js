@@ -25,15 +25,31 @@ function fromBase64(text) {
 /** A column is [offset, count, bytes a value, 1 if differences]: byte planes, low bytes first, of zigzag numbers. */
 function decode(bytes, [offset, count, width, differences], Type) {
   const out = new Type(count);
-  let last = 0;
-  for (let i = 0; i < count; i++) {
-    let value = 0;
-    let scale = 1;
-    for (let plane = 0, at = offset + i; plane < width; plane++, at += count, scale *= 256) value += bytes[at] * scale;
-    value = value % 2 ? -(value + 1) / 2 : value / 2;
-    out[i] = last = differences ? last + value : value;
-  }
+  const unfolded = width > 4 ? wide(bytes, offset, count, width) : narrow(bytes, offset, count, width);
+  if (!differences) out.set(unfolded);
+  else for (let i = 0, last = 0; i < count; i++) out[i] = last += unfolded[i];
   return out;
+}
+
+function narrow(bytes, offset, count, width) {
+  const values = new Int32Array(count);
+  for (let plane = 0; plane < width; plane++) {
+    const from = offset + plane * count;
+    for (let i = 0; i < count; i++) values[i] |= bytes[from + i] << (8 * plane);
+  }
+  for (let i = 0; i < count; i++) values[i] = (values[i] >>> 1) ^ -(values[i] & 1);
+  return values;
+}
+
+/** The same for numbers beyond 32 bits, which shifts cannot hold. */
+function wide(bytes, offset, count, width) {
+  const values = new Float64Array(count);
+  for (let plane = 0, scale = 1; plane < width; plane++, scale *= 256) {
+    const from = offset + plane * count;
+    for (let i = 0; i < count; i++) values[i] += bytes[from + i] * scale;
+  }
+  for (let i = 0; i < count; i++) values[i] = values[i] % 2 ? -(values[i] + 1) / 2 : values[i] / 2;
+  return values;
 }
 
 class Scene {
