@@ -24,7 +24,7 @@ from gapless.views.scene import Scene, scene_of
 Shown: TypeAlias = Timeline | Schedule | Simulation | PipelineReport
 
 # px that a lane of one track takes, each track of several, and the rest of the page.
-_LANE = {"findings": 10, "engines": 25, "streams": 21, "host": 21, "ranges": 17}
+_LANE = {"findings": 13, "engines": 25, "streams": 21, "host": 21, "ranges": 17}
 _TRACK = {"engines": 14, "streams": 12, "host": 12, "ranges": 13}
 _GROUP, _SENTENCE, _AROUND = 18, 22, 190
 

@@ -175,14 +175,13 @@ def _lanes(report: Report) -> Markup:
         if whole > 0:
             said = ", ".join(f"{what} {wording.duration(time / 1e6)}" for what, time in times if time >= whole / 1000)
             calls = int((path < 0).sum())
-            words.append(
-                tag(
-                    "p",
-                    f"Critical path: {len(path) - calls:,} operations and {calls:,} calls. In it: {said}.",
-                    class_="facts",
-                )
-            )
+            along = f"{_count(len(path) - calls, 'operation')} and {_count(calls, 'call')}"
+            words.append(tag("p", f"Critical path: {along}. In it: {said}.", class_="facts"))
     return tag("section", *words, class_="timeline", aria_labelledby="timeline")
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 def _comparison(report: Report, repairs: Sequence[_Repair]) -> Markup:

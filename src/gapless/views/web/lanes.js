@@ -25,7 +25,7 @@ import { attach } from "./hands.js";
 export { unpack } from "./scene.js";
 export { duration, figure, size } from "./words.js";
 
-const HEIGHT = { findings: 7, engines: 22, streams: 18, host: 18, ranges: 14 };
+const HEIGHT = { findings: 10, engines: 22, streams: 18, host: 18, ranges: 14 };
 const INNER = { engines: 14, streams: 12, host: 12, ranges: 13 }; // of each track of several
 const TITLES = { findings: "findings", engines: "engines", streams: "streams", host: "host", ranges: "ranges" };
 const AXIS = 20;
