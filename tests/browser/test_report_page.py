@@ -154,12 +154,14 @@ def test_keys_zoom_pan_and_go_from_interval_to_interval(open_page: Any, fence: P
     assert "takes" in said(page)
     press(page, "ArrowDown")
     assert "work" in said(page)
+    shown(page)
     assert page.locator("#lanes .gl-note").is_visible()
     press(page, "Enter")
     close = shown(page)
     assert close[1] - close[0] < 5e6
     press(page, "Escape")
     assert page.evaluate(f"{VIEW}.focused") == -1
+    shown(page)
     assert page.locator("#lanes .gl-note").is_hidden()
 
 
@@ -380,6 +382,7 @@ def test_names_that_mean_harm_are_text(open_page: Any, tmp_path: Path, shots: Pa
     heard = []
     for _ in range(len(HOSTILE)):
         heard.append(said(page))
+        shown(page)
         note = page.locator("#lanes .gl-note")
         assert note.locator("script, img").count() == 0
         page.keyboard.press("ArrowRight")
