@@ -18,7 +18,7 @@ class StagedHost(Host):
 
     def __init__(self) -> None:
         super().__init__()
-        self.name = "staged host"
+        self.name = self.key = "staged host"
         self._pinned: list[Any] = []
 
     def pinned(self, nbytes: int) -> np.ndarray:

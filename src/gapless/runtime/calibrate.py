@@ -19,6 +19,7 @@ import numpy as np
 from gapless.model.kinds import OpKind
 
 from .chunks import cut
+from .cpus import usable
 from .devices import Copies, Device, Event, HostArray
 from .slots import Chunk, Ring
 
@@ -97,7 +98,7 @@ def measure(device: Device, *, largest: int = 64 * MIB) -> Costs:
     h2d_latency, h2d_rate = _line(small, bench.copy(OpKind.H2D, small), large, bench.copy(OpKind.H2D, large))
     d2h_latency, d2h_rate = _line(small, bench.copy(OpKind.D2H, small), large, bench.copy(OpKind.D2H, large))
     both = tuple((size, *bench.both(size)) for size in (MIB, 4 * MIB, 16 * MIB, largest) if size <= largest)
-    threads = [count for count in (1, 2, 4, 8, 12, 16) if count <= (os.cpu_count() or 1)]
+    threads = [count for count in (1, 2, 4, 8, 12, 16) if count <= usable()]
     rates = tuple((count, bench.staging(count)) for count in threads)
     return Costs(
         h2d_latency=h2d_latency, h2d_rate=h2d_rate, d2h_latency=d2h_latency, d2h_rate=d2h_rate, both=both,
@@ -183,14 +184,18 @@ class Bench:
 
     def chunk(self, *, staged: bool, count: int = 96, size: int = 16 * 1024) -> float:
         """Give the ns that the ring takes for a chunk so small that only the host's part counts."""
-        ring, host = Ring(self.device, min(os.cpu_count() or 1, 8)), self.pinned[: count * size]
+        slots = min(usable(), 8)
+        ring, host = Ring(self.device, spins=not staged), self.pinned[: count * size]
         source, target = (self.pageable[: count * size], np.empty_like(host)) if staged else (host, self.pinned_back)
         spans = [(first, first + size) for first in range(0, count * size, size)]
         times: list[int] = []
         for _ in range(3):
             start = self.device.now_ns()
             chunks = cut([source], spans)
-            for _ in ring.flow(chunks, lambda stream, job: job.inputs, _Into(target), staged=staged, log=deque()):
+            flow = ring.flow(
+                chunks, lambda stream, job: job.inputs, _Into(target), slots=slots, staged=staged, log=deque()
+            )
+            for _ in flow:
                 pass
             times.append(self.device.now_ns() - start)
         return min(times[1:]) / count

@@ -31,6 +31,7 @@ from gapless.model.units import parse_size
 
 from . import calibrate, sinks
 from .chunks import as_host, batches, cut, rows_of, spans_of, unpack, without
+from .cpus import usable
 from .devices import Device, HostArray, KernelOptions, Launch, open_device
 from .kernels import name_of, output_specs
 from .report import PipelineReport, report
@@ -106,7 +107,7 @@ class Pipeline:
         self._reduce = reduce
         self._priority = PRIORITIES[priority]
         self._lock = threading.Lock()
-        self._rings: list[Ring] = []  # those at rest
+        self._rings: list[tuple[Ring, Plan]] = []  # those at rest, and what each was last used for
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()  # iterators that hold a ring
         self._closed = False
         self._kernel_ns: float | None = None
@@ -255,8 +256,9 @@ class Pipeline:
             while True:
                 with self._ring(run) as ring:
                     flow: Any = ring.flow(
-                        chunks, self._launch, sink, staged=run.plan.threads > 0, straight=run.straight, log=run.log
-                    )
+                        chunks, self._launch, sink, slots=run.plan.slots, ahead=run.plan.ahead,
+                        staged=run.plan.threads > 0, straight=run.straight, log=run.log,
+                    )  # fmt: skip
                     try:
                         for flight in flow:
                             run.advance(flight)
@@ -276,22 +278,26 @@ class Pipeline:
 
     @contextmanager
     def _ring(self, run: _Run) -> Iterator[Ring]:
-        """Lend a ring that fits the plan: one at rest, or a new one."""
-        plan = run.plan
+        """Lend a ring for the plan: one at rest, or a new one.
+
+        Staging threads sleep while they wait for the GPU, so that others may have their CPU; the caller, where nobody
+        stages, spins: what wakes it up late holds up the link. So there may be one ring at rest of each kind.
+        """
+        plan, spins, ring = run.plan, run.plan.threads == 0, None
         with self._lock:
-            fits = [ring for ring in self._rings if len(ring.slots) == plan.slots]
-            ring = fits[0] if fits else None
-            if ring is not None:
-                self._rings.remove(ring)
-            else:
-                self._rings.clear()  # of other sizes: their memory is better given to the new one
+            if self._fixed.memory is not None:  # buffers that grew for another plan may be more than the bound allows
+                self._rings = [rest for rest in self._rings if rest[1] == plan]
+            for rest in self._rings:
+                if rest[0].spins is spins:
+                    ring = rest[0]
+                    self._rings.remove(rest)
+                    break
         if ring is None:
-            ring = Ring(self._device, plan.slots, priority=self._priority, ahead=plan.ahead)
-        ring.ahead = plan.ahead
+            ring = Ring(self._device, priority=self._priority, spins=spins)
         yield ring
         with self._lock:  # not after an error: its buffers may be what was wrong
             if not self._closed:
-                self._rings.append(ring)
+                self._rings.append((ring, plan))
 
     def _drop_rings(self) -> None:
         with self._lock:
@@ -337,7 +343,7 @@ class Pipeline:
                 f"staging: by the caller: batches under {SMALL_BATCH >> 10} KiB are copied before a thread wakes"
             )
         elif threads:  # how many batches come is not known: enough that the threads and the link are busy
-            slots = threads = self._fixed.slots or self._fixed.threads or max(min(os.cpu_count() or 1, 8), 3)
+            slots = threads = self._fixed.slots or self._fixed.threads or max(min(usable(), 8), 3)
             why.append("staging: by threads, one a slot")
         why.append(f"slots: {slots}{', by hand' if self._fixed.slots or self._fixed.threads else ''}")
         if self._fixed.memory is not None:
@@ -489,12 +495,13 @@ def _kernel_ns(log: Sequence[Passage]) -> float | None:
     A kernel begins when it is launched, its input is there, and the one before it is through. How long it is held up
     between its parts by a host that launches late shows in most chunks, but not in the quickest.
     """
-    previous, rates = 0, []
+    previous: int | None = 0
+    rates: list[float] = []
     for passage in log:
         moved = passage.bytes_in or passage.bytes_out
-        if moved:
+        if moved and previous is not None and passage.copied is not None and passage.computed is not None:
             rates.append(max(passage.computed - max(passage.copied, passage.launched, previous), 0) / moved)
-        previous = max(previous, passage.computed)
+        previous = passage.computed
     return sorted(rates)[len(rates) // 10] if rates else None
 
 

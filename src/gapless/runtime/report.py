@@ -1,7 +1,8 @@
 """What bound a run: every chunk's way through the ring as a Timeline, and the yardstick of the link beside it.
 
-Times come from the events that the ring needs anyway. An event tells when work was over; when it began follows from
-what it had to wait for: its own stage before it, and the engine's previous work (one copy at a time, R3.6).
+Times come from events. An event tells when work was over; when it began follows from what it had to wait for: its own
+stage before it, and the engine's previous work (one copy at a time, R3.6). Every chunk's copy out is timed, the stages
+before it only of some (``slots.TIMED``), so that the run is not slowed; between those, their distance is interpolated.
 """
 
 from __future__ import annotations
@@ -131,10 +132,12 @@ class _Stage:
 
 def timeline_of(log: Sequence[Passage], plan: Plan, *, device: str, engines: bool, origin: int) -> Timeline:
     """Turn a run's log into a Timeline whose time 0 is *origin*."""
-    columns = np.array(
-        [(p.issued, p.launched, p.returned, p.given, p.copied, p.computed, p.done) for p in log], np.int64
-    ).reshape(-1, 7)
-    issued, launched, returned, given, copied, computed, done = (columns - origin).T
+    columns = np.array([(p.issued, p.launched, p.returned, p.given, p.done) for p in log], np.int64).reshape(-1, 5)
+    issued, launched, returned, given, done = (columns - origin).T
+    copied, computed = (
+        np.maximum(done - _gaps(times, columns[:, 4]), issued)
+        for times in ([p.copied for p in log], [p.computed for p in log])
+    )
     slot = np.array([p.slot for p in log], np.int32)
     bytes_in, bytes_out = (np.array([getattr(p, name) for p in log], np.int64) for name in ("bytes_in", "bytes_out"))
     before = _previous if engines else _none
@@ -183,6 +186,7 @@ def timeline_of(log: Sequence[Passage], plan: Plan, *, device: str, engines: boo
         source=f"pipeline on {device}",
         format="gapless",
         unknown=(
+            *_untimed(log),
             Unknown(
                 what="kernel-starts",
                 text="Starts of operations follow from the ends before them: kernels of different chunks that ran at "
@@ -191,6 +195,27 @@ def timeline_of(log: Sequence[Passage], plan: Plan, *, device: str, engines: boo
             ),
         ),
     )  # fmt: skip
+
+
+def _gaps(times: Sequence[int | None], done: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Give how long before its chunk's end each stage was over; of those that were not timed as of their neighbours."""
+    rows = [row for row, time in enumerate(times) if time is not None]
+    if not rows:
+        return np.zeros(len(times), np.int64)
+    gaps = done[rows] - np.array([times[row] for row in rows], np.int64)
+    return np.interp(np.arange(len(times)), rows, gaps).astype(np.int64)
+
+
+def _untimed(log: Sequence[Passage]) -> list[Unknown]:
+    """Say of how many chunks the copy in and the kernel were not timed."""
+    count = sum(passage.computed is None for passage in log)
+    if not count:
+        return []
+    text = (
+        f"Of {count} of {len(log)} chunks only the copy out was timed, so as not to slow the run; when their copy in and "
+        "their kernel were over is interpolated from the other chunks."
+    )
+    return [Unknown(what="stage-ends", text=text, remedy="Record the program with a profiler to see each operation.")]
 
 
 def _staging(log: Sequence[Passage], origin: int) -> Ranges:

@@ -35,6 +35,14 @@ from .devices.host import as_array
 
 ALIGNMENT = 256  # bytes between arrays of one slot, as cudaMalloc aligns
 KEPT = 64  # arrays on the device that a slot keeps, with what libraries made of them
+# A timed event between two operations holds an engine up for a microsecond or more, so that only some chunks have all
+# three: the first ones, and pairs of neighbours after them.
+TIMED = 16
+
+
+def is_timed(index: int) -> bool:
+    """Tell whether a chunk's copy in and its kernel are timed; its copy out always is."""
+    return index < TIMED or index % TIMED < 2
 
 
 @dataclass(slots=True, eq=False)
@@ -69,8 +77,8 @@ class Passage:
     launched: int  # the kernel's
     returned: int  # the one to copy its results
     given: int  # all of them
-    copied: int  # its input was on the device
-    computed: int
+    copied: int | None  # its input was on the device; None: not asked (see TIMED)
+    computed: int | None
     done: int  # its results were in pinned memory
     unstaged: tuple[int, int] | None  # copied out of pinned memory
     retired: int
@@ -113,7 +121,7 @@ class Flight:
     bytes_out: int = 0
     staged: tuple[int, int] | None = None
     unstaged: tuple[int, int] | None = None
-    times: tuple[int, int, int] = (0, 0, 0)  # when the input was there, the kernel through, the results out
+    times: tuple[int | None, int | None, int] = (None, None, 0)  # input there, kernel through, results out
     error: BaseException | None = None
 
 
@@ -126,7 +134,7 @@ class RingMemoryError(Exception):
         self.chunks = chunks
 
 
-def layout(arrays: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]) -> tuple[list[int], int]:
+def layout(arrays: Shapes) -> tuple[list[int], int]:
     """Give the offset of each array in one block, and the size of the block."""
     offsets, end = [], 0
     for shape, dtype in arrays:
@@ -143,35 +151,68 @@ def shape_of(source: Source) -> tuple[tuple[int, ...], np.dtype[Any]]:
     return (sum(len(part) for part in source), *source[0].shape[1:]), source[0].dtype
 
 
+Shapes = tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """Where the inputs of a chunk lie in a slot. Most chunks have the shapes of others, and lie where those lay."""
+
+    arrays: tuple[Any, ...]  # on the device
+    sizes: tuple[int, ...]  # bytes of each
+    moved: int  # bytes of all
+    offsets: list[int]
+    size: int  # bytes of the block that holds them
+    stages: tuple[HostArray, ...] | None = None  # in pinned memory, once they have been staged
+    whole: tuple[Any, HostArray] | None = None  # the block on the device and in pinned memory
+
+
 class Slot:
     """Fixed buffers, a stream, three events. They grow when a chunk needs more than any before it, and never shrink."""
 
-    def __init__(self, ring: Ring, index: int, priority: int) -> None:
+    def __init__(self, ring: Ring, index: int, *, priority: int, spins: bool) -> None:
         self.index = index
         self.stream = ring.device.stream(priority)
-        self.copied, self.computed, self.done = (ring.device.event() for _ in range(3))
+        self.copied, self.computed, self.done = (ring.device.event(spins=spins) for _ in range(3))
         self._ring = ring
         self._memory_in: Memory | None = None
         self._memory_out: dict[int, Memory] = {}
         self._pinned_in: HostArray | None = None
-        self._arrays: dict[Any, Any] = {}
+        self._places: dict[Shapes, Place] = {}
+        self._arrays: dict[Any, Any] = {}  # of outputs
         self.block: HostArray | None = None  # pinned memory for results
 
-    def inputs(self, shapes: list[tuple[tuple[int, ...], np.dtype[Any]]], offsets: list[int], size: int) -> list[Any]:
-        """Give the inputs' arrays on the device. Most chunks have the shapes of others: their arrays are kept."""
-        if self._memory_in is None or self._memory_in.nbytes < size:
-            self._memory_in = None
-            self._arrays.clear()
-            self._memory_in = self._ring.device.memory(max(size, 1))
-        found: list[Any] = []
-        for (shape, dtype), offset in zip(shapes, offsets, strict=True):
-            array = self._arrays.get((offset, shape, dtype))
-            if array is None:
-                if len(self._arrays) >= KEPT:
-                    self._arrays.clear()
-                array = self._arrays[offset, shape, dtype] = self._memory_in.array(offset, shape, dtype)
-            found.append(array)
-        return found
+    def place(self, shapes: Shapes) -> Place:
+        """Give the inputs' place on the device."""
+        place = self._places.get(shapes)
+        if place is None:
+            offsets, size = layout(shapes)
+            if self._memory_in is None or self._memory_in.nbytes < size:
+                self._memory_in = None
+                self._places.clear()
+                self._memory_in = self._ring.device.memory(max(size, 1))
+            elif len(self._places) >= KEPT:
+                self._places.clear()
+            memory = self._memory_in
+            arrays = tuple(memory.array(at, *one) for one, at in zip(shapes, offsets, strict=True))
+            sizes = tuple(prod(shape) * dtype.itemsize for shape, dtype in shapes)
+            place = self._places[shapes] = Place(arrays, sizes, sum(sizes), offsets, size)
+        return place
+
+    def stage(self, place: Place, shapes: Shapes) -> tuple[HostArray, ...]:
+        """Give the inputs' place in pinned memory."""
+        if place.stages is None:
+            if self._pinned_in is None or self._pinned_in.nbytes < place.size:
+                self._pinned_in = None
+                for other in self._places.values():
+                    other.stages = other.whole = None
+                self._pinned_in = self._ring.device.pinned(place.size)
+            block = self._pinned_in
+            place.stages = tuple(as_array(block, at, *one) for one, at in zip(shapes, place.offsets, strict=True))
+            if self._memory_in is not None and len(shapes) > 1:
+                whole = self._memory_in.array(0, (place.size,), np.dtype(np.uint8))
+                place.whole = whole, block[: place.size]
+        return place.stages
 
     def memory_out(self, number: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         """Give device memory for one output of a kernel that does not bring its own."""
@@ -187,13 +228,6 @@ class Slot:
             array = self._arrays[key] = memory.array(0, shape, dtype)
         return array
 
-    def pinned_in(self, size: int) -> HostArray:
-        """Give the pinned memory that inputs are staged in."""
-        if self._pinned_in is None or self._pinned_in.nbytes < size:
-            self._pinned_in = None
-            self._pinned_in = self._ring.device.pinned(size)
-        return self._pinned_in
-
     def pinned_out(self, size: int) -> HostArray:
         """Give the pinned memory that results come to."""
         if self.block is None or self.block.nbytes < size:
@@ -204,15 +238,22 @@ class Slot:
 class Ring:
     """Slots, and the blocks of pinned memory that results come to.
 
-    *ahead* bounds how many chunks are in flight at once, at most one a slot. The ring serves one run at a time.
+    It gets slots as runs ask for them, and serves one run at a time. *spins*: who waits for a slot does nothing else.
     """
 
-    def __init__(self, device: Device, slots: int, *, priority: int = 0, ahead: int = 0) -> None:
+    def __init__(self, device: Device, *, priority: int = 0, spins: bool = True) -> None:
         self.device = device
-        self.ahead = min(ahead or slots, slots)
+        self.spins = spins
+        self._priority = priority
         self._blocks: list[HostArray] = []
         self._largest = 0
-        self.slots = [Slot(self, index, priority) for index in range(slots)]
+        self._slots: list[Slot] = []
+
+    def slots(self, count: int) -> list[Slot]:
+        """Give so many slots."""
+        while len(self._slots) < count:
+            self._slots.append(Slot(self, len(self._slots), priority=self._priority, spins=self.spins))
+        return self._slots[:count]
 
     def new_block(self, size: int) -> HostArray:
         """Allocate pinned memory for results and keep it in the ring's stock."""
@@ -232,7 +273,7 @@ class Ring:
         for index in range(len(self._blocks)):
             if _holders(self._blocks, index) == _UNHELD and self._blocks[index].nbytes >= self._largest:
                 return self._blocks[index]
-        if len(self._blocks) < 2 * len(self.slots):
+        if len(self._blocks) < 2 * len(self._slots):
             return self.new_block(self._largest)
         return None
 
@@ -242,18 +283,21 @@ class Ring:
         launch: Launch,
         sink: Sink,
         *,
+        slots: int,
+        ahead: int = 0,
         staged: bool = True,
         straight: tuple[bool | None, bool | None] = (None, None),
         log: deque[Passage],
     ) -> Iterator[Flight]:
-        """Let chunks pass the ring and give each, in order, when its results are back.
+        """Let chunks pass so many slots and give each, in order, when its results are back.
 
-        *staged*: pageable memory is copied by a crew, a thread a slot; else by the caller. *straight*: whether the
+        *ahead* bounds how many are in flight at once, at most one a slot. *staged*: pageable memory is copied by a crew, a thread a slot; else by the caller. *straight*: whether the
         device copies from the inputs and to the targets as they are; None: find out for each. What goes wrong in a
         kernel or the iterator comes out at its chunk, after all earlier ones. However this ends, nothing is in flight
         after it, and no thread is left.
         """
-        return _Run(self, launch, sink, staged=staged, straight=straight, log=log).flow(iter(chunks))
+        run = _Run(self, launch, sink, slots=slots, ahead=ahead, staged=staged, straight=straight, log=log)
+        return run.flow(iter(chunks))
 
 
 class _Run:
@@ -265,26 +309,31 @@ class _Run:
         launch: Launch,
         sink: Sink,
         *,
+        slots: int,
+        ahead: int,
         staged: bool,
         straight: tuple[bool | None, bool | None],
         log: deque[Passage],
     ) -> None:
         self.ring = ring
+        self.slots = ring.slots(slots)
+        ahead = min(ahead or slots, slots)
         self.straight_in, self.straight_out = straight
         self.device = ring.device
         self.launch = launch
         self.sink = sink
         self.log = log
-        self.crew: Crew | None = ring.device.crew(len(ring.slots)) if staged else None
+        self.crew: Crew | None = ring.device.crew(slots) if staged else None
         # A lane may have its slot's next chunk waiting, unless the source is the user's or chunks in flight are bound.
-        looks_ahead = staged and not sink.hands_over and ring.ahead == len(ring.slots)
-        self.most = ring.ahead * (2 if looks_ahead else 1)
+        looks_ahead = staged and not sink.hands_over and ahead == slots
+        self.most = ahead * (2 if looks_ahead else 1)
         self.flights: deque[Flight] = deque()  # in the ring, oldest first
         self.waiting: deque[Flight] = deque()  # those not issued yet
         self.stopped = False
         self.last: dict[int, Flight] = {}  # what each slot was last used for
         self.next_slot = 0
         self.taken = 0  # number of the chunk to come
+        self.pinned: Any = None  # an array that is known to be pinned
 
     def flow(self, chunks: Iterator[Chunk]) -> Iterator[Flight]:
         source: Iterator[Chunk] | None = chunks
@@ -314,12 +363,12 @@ class _Run:
 
     def has_room(self) -> bool:
         """Tell whether the next slot is free, or its lane has been asked to free it."""
-        slots = len(self.ring.slots)
+        slots = len(self.slots)
         return len(self.flights) < self.most and (len(self.flights) < slots or self.flights[-slots].is_issued)
 
     def take(self, source: Iterator[Chunk]) -> Iterator[Chunk] | None:
         """Let the next chunk into the ring; None when there are no more."""
-        slot = self.ring.slots[self.next_slot]
+        slot = self.slots[self.next_slot]
         try:
             chunk = next(source, None)
         except Exception as problem:
@@ -328,7 +377,7 @@ class _Run:
             return None
         if chunk is None:
             return None
-        self.next_slot = (self.next_slot + 1) % len(self.ring.slots)
+        self.next_slot = (self.next_slot + 1) % len(self.slots)
         self.taken = chunk.index + 1
         flight = Flight(chunk, slot, self.device.now_ns())
         self.flights.append(flight)
@@ -342,37 +391,33 @@ class _Run:
     def begin(self, flight: Flight) -> None:
         """Find the memory for the input, and have staged what the device cannot copy from where it is."""
         chunk, slot = flight.chunk, flight.slot
-        shapes = [shape_of(source) for source in chunk.inputs]
-        offsets, size = layout(shapes)
-        arrays = slot.inputs(shapes, offsets, size)
+        shapes = tuple([shape_of(source) for source in chunk.inputs])
+        place = slot.place(shapes)
+        flight.inputs, flight.bytes_in = place.arrays, place.moved
         pairs: list[tuple[HostArray, Source]] = []
-        for source, array, (shape, dtype), offset in zip(chunk.inputs, arrays, shapes, offsets, strict=True):
-            bytes_in = prod(shape) * dtype.itemsize
-            flight.bytes_in += bytes_in
-            if not bytes_in:
+        for number, source in enumerate(chunk.inputs):
+            if not place.sizes[number]:
                 continue
             straight = self.straight_in
             if straight is None:
                 straight = isinstance(source, np.ndarray) and self.is_straight(source)
             if straight and isinstance(source, np.ndarray):
-                flight.sends.append((array, source))
+                flight.sends.append((place.arrays[number], source))
             else:
-                stage = as_array(slot.pinned_in(size), offset, shape, dtype)
+                stage = slot.stage(place, shapes)[number]
                 pairs.append((stage, source))
-                flight.sends.append((array, stage))
-        if len(pairs) == len(arrays) > 1:  # all staged side by side: one copy takes them
-            (together,) = slot.inputs([((size,), np.dtype(np.uint8))], [0], size)
-            flight.sends = [(together, slot.pinned_in(size)[:size])]
-        flight.inputs = tuple(arrays)
+                flight.sends.append((place.arrays[number], stage))
+        if len(pairs) == len(shapes) > 1 and place.whole is not None:  # all staged side by side: one copy takes them
+            flight.sends = [place.whole]
         if self.sink.hands_over:
             flight.spare = self.ring.spare()
         if pairs and self.crew is not None:
             self.crew.submit(slot.index, flight, Copies(pairs))
             return
-        start = self.device.now_ns()
-        for target, source in pairs:
-            self.device.copy(target, source)
         if pairs:
+            start = self.device.now_ns()
+            for target, source in pairs:
+                self.device.copy(target, source)
             flight.staged = (start, self.device.now_ns())
         flight.ready = True
 
@@ -390,35 +435,34 @@ class _Run:
                 self.crew.submit(flight.slot.index, flight, Copies(flight.returns, after=flight.slot.done))
 
     def give_commands(self, flight: Flight) -> None:
-        slot, stream = flight.slot, flight.slot.stream
+        slot, stream, now = flight.slot, flight.slot.stream, self.device.now_ns
+        copied, computed = (slot.copied, slot.computed) if is_timed(flight.chunk.index) else (None, None)
+        stream.submit(OpKind.H2D, lambda: self.guarded(flight, self.copy_in), copied, flight.bytes_in)
+        flight.launched = now()
+        stream.submit(OpKind.KERNEL, lambda: self.guarded(flight, self.compute), computed)
+        flight.returned = now()
+        stream.submit(OpKind.D2H, lambda: self.guarded(flight, self.copy_out), slot.done)
+        flight.given = now()
 
-        def copy_in() -> None:
-            for array, source in flight.sends:
-                stream.h2d(array, source)
-
-        def compute() -> None:
-            job = Job(flight.inputs, flight.chunk.first, flight.chunk.rows, slot.memory_out)
-            flight.outputs = self.launch(stream, job)
-
-        def copy_out() -> None:
-            self.copy_out(flight)
-
-        def submit(kind: OpKind, step: Callable[[], None], event: Event, size: int = 0) -> int:
-            stream.submit(kind, lambda: self.guarded(flight, step), event, size)
-            return self.device.now_ns()
-
-        flight.launched = submit(OpKind.H2D, copy_in, slot.copied, flight.bytes_in)
-        flight.returned = submit(OpKind.KERNEL, compute, slot.computed)
-        flight.given = submit(OpKind.D2H, copy_out, slot.done)
-
-    def guarded(self, flight: Flight, step: Any) -> None:
-        """Run one step of a chunk; what goes wrong is kept for the chunk's turn. After that, or a stop, do nothing."""
+    def guarded(self, flight: Flight, step: Callable[[Flight], None]) -> None:
+        """Do one step of a chunk; what goes wrong is kept for the chunk's turn. After that, or a stop, do nothing."""
         if self.stopped or flight.error is not None:
             return
         try:
-            step()
+            step(flight)
         except BaseException as problem:
             flight.error = problem
+
+    def copy_in(self, flight: Flight) -> None:
+        """Copy the input to the device."""
+        stream = flight.slot.stream
+        for array, source in flight.sends:
+            stream.h2d(array, source)
+
+    def compute(self, flight: Flight) -> None:
+        """Call the kernel."""
+        chunk, slot = flight.chunk, flight.slot
+        flight.outputs = self.launch(slot.stream, Job(flight.inputs, chunk.first, chunk.rows, slot.memory_out))
 
     def copy_out(self, flight: Flight) -> None:
         """Copy results to where they belong if that is pinned, else into the slot's block."""
@@ -440,7 +484,7 @@ class _Run:
                     stream.d2h(target, array)
             else:
                 by_block.append((number, array, target))
-        offsets, size = layout([(tuple(array.shape), np.dtype(array.dtype)) for _, array, _ in by_block])
+        offsets, size = layout(tuple((tuple(array.shape), np.dtype(array.dtype)) for _, array, _ in by_block))
         for (number, array, target), offset in zip(by_block, offsets, strict=True):
             view = as_array(slot.pinned_out(size), offset, tuple(array.shape), np.dtype(array.dtype))
             if view.size:
@@ -457,7 +501,18 @@ class _Run:
 
     def is_straight(self, array: HostArray) -> bool:
         """Tell whether the device copies this memory as it is."""
-        return bool(array.flags.c_contiguous) and self.device.is_pinned(array)
+        if not array.flags.c_contiguous:
+            return False
+        root: Any = array
+        while isinstance(root.base, np.ndarray):
+            root = root.base
+        if root is self.pinned:  # a part of what was asked for before
+            return True
+        if not self.device.is_pinned(array):
+            return False
+        if self.device.is_pinned(root):
+            self.pinned = root
+        return True
 
     def is_over(self, flight: Flight) -> bool:
         """Tell whether a chunk's results are back, without waiting."""
@@ -547,9 +602,11 @@ class _Run:
             )
         )
 
-    def times_of(self, flight: Flight) -> tuple[int, int, int]:
+    def times_of(self, flight: Flight) -> tuple[int | None, int | None, int]:
         """Give when the slot's events were done; before the slot's next chunk records them anew."""
         slot = flight.slot
+        if not is_timed(flight.chunk.index):
+            return None, None, slot.done.time_ns()
         return slot.copied.time_ns(), slot.computed.time_ns(), slot.done.time_ns()
 
     def drain(self) -> None:

@@ -11,7 +11,6 @@ shorten what is not overlapped, S, and pay o more often.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,6 +18,7 @@ from gapless.model import bounds
 from gapless.model.errors import GaplessError
 
 from .calibrate import Costs
+from .cpus import usable
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 SIZES = tuple(int(base * 2**power) for power in range(10, 28) for base in (1, 1.5))  # 1 KiB to 192 MiB
@@ -82,7 +82,7 @@ def choose(work: Work, costs: Costs, fixed: Fixed, *, cores: int = 0, free: int 
 
     Raises GaplessError where the memory bound does not hold two rows.
     """
-    cores = cores or os.cpu_count() or 1
+    cores = cores or usable()
     if not costs.link:
         return _for_host(work, fixed, cores)
     staging = fixed.staging or _staging(work, costs, cores)

@@ -71,8 +71,8 @@ class Event(Protocol):
 class Stream(Protocol):
     """Work in order. See the module's text."""
 
-    def submit(self, kind: OpKind, commands: Callable[[], None], event: Event, size: int = 0) -> None:
-        """Add work of one kind (H2D, KERNEL or D2H) that *commands* gives, then record *event*.
+    def submit(self, kind: OpKind, commands: Callable[[], None], event: Event | None, size: int = 0) -> None:
+        """Add work of one kind (H2D, KERNEL or D2H) that *commands* gives, then record *event*, if any.
 
         *size* is the bytes it moves, where the caller knows. Whatever *commands* raises is the caller's to catch.
         """
@@ -141,6 +141,7 @@ class Device(Protocol):
     """Where a pipeline's chunks go."""
 
     name: str  # what it is called in messages and reports
+    key: str  # under which its costs are kept: with another driver it costs something else
     stages: bool  # whether pageable memory must be staged
     real: bool  # whether its time is the world's; else its clock is one thread's, and its costs are computed
 
@@ -148,8 +149,8 @@ class Device(Protocol):
         """Make a stream. Lower *priority* goes first; out of range is clamped (R6.13)."""
         ...
 
-    def event(self) -> Event:
-        """Make an event."""
+    def event(self, *, spins: bool = True) -> Event:
+        """Make an event. *spins*: who waits for it keeps a CPU busy and goes on at once; else it sleeps."""
         ...
 
     def memory(self, nbytes: int) -> Memory:

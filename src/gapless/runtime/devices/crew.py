@@ -7,6 +7,7 @@ the same time, and the slots already are many. NumPy lets go of the interpreter'
 from __future__ import annotations
 
 import threading
+from collections import deque
 from queue import SimpleQueue
 from time import perf_counter_ns
 from typing import Any
@@ -25,11 +26,16 @@ def copy(target: HostArray, source: Source) -> None:
 
 
 class Threads:
-    """A crew of real threads; each starts when its lane is first used and ends with ``close``."""
+    """A crew of real threads; each starts when its lane is first used and ends with ``close``.
+
+    That results have been copied out can wait until the lane has copied its next input in, where that is asked already:
+    each waking of the caller costs all threads more than the news is worth.
+    """
 
     def __init__(self, lanes: int, prepare: Any = None) -> None:
         self._prepare = prepare  # what a new thread does first
-        self._done: SimpleQueue[Copied] = SimpleQueue()
+        self._done: SimpleQueue[list[Copied]] = SimpleQueue()
+        self._heard: deque[Copied] = deque()
         self._lanes: list[SimpleQueue[tuple[Any, Copies] | None]] = [SimpleQueue() for _ in range(lanes)]
         self._threads: list[threading.Thread | None] = [None] * lanes
         self._stopped = False
@@ -44,7 +50,9 @@ class Threads:
 
     def next(self) -> Copied:
         """Wait until some lane is done with something, and say what."""
-        return self._done.get()
+        if not self._heard:
+            self._heard.extend(self._done.get())
+        return self._heard.popleft()
 
     def close(self) -> None:
         """Let the lanes finish the copy they are at, drop the rest, and wait until the threads are gone."""
@@ -58,9 +66,13 @@ class Threads:
     def _work(self, lane: int) -> None:
         if self._prepare is not None:
             self._prepare()
-        while (task := self._lanes[lane].get()) is not None and not self._stopped:
+        tasks, done = self._lanes[lane], list[Copied]()
+        while (task := tasks.get()) is not None and not self._stopped:
             token, copies = task
-            self._done.put(self._copy(token, copies))
+            done.append(self._copy(token, copies))
+            if copies.after is None or tasks.empty():
+                self._done.put(done)
+                done = []
 
     def _copy(self, token: Any, copies: Copies) -> Copied:
         start = perf_counter_ns()

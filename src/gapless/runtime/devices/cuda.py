@@ -7,6 +7,8 @@ all work of the device (section 4).
 
 from __future__ import annotations
 
+import ctypes
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -131,14 +133,15 @@ class _Pinned:
 class Event:
     """A timed event."""
 
-    __slots__ = ("_device", "_recorded", "event")
+    __slots__ = ("_device", "_recorded", "event", "handle")
 
-    def __init__(self, device: Cuda) -> None:
+    def __init__(self, device: Cuda, *, spins: bool = True) -> None:
         from cuda.core import EventOptions  # pyright: ignore[reportMissingImports]
 
         self._device = device
         with device.current():
-            self.event: Any = device.core.create_event(EventOptions(timing_enabled=True))
+            self.event: Any = device.core.create_event(EventOptions(timing_enabled=True, blocking_sync=not spins))
+        self.handle = int(self.event.handle)
         self._recorded = False
 
     def wait(self) -> None:
@@ -160,9 +163,9 @@ class Event:
         base, base_ns = self._device.base
         return base_ns + int((self.event - base) * 1e6)
 
-    def record(self, stream: Any) -> None:
-        """Record it."""
-        stream.record(self.event)
+    def record(self, stream: int) -> None:
+        """Record it in a stream, given by its handle."""
+        self._device.expect(self._device.calls.cuEventRecord(self.handle, stream))
         self._recorded = True
 
 
@@ -186,17 +189,36 @@ class Stream:
             try:
                 commands()
             finally:
-                cast(Event, event).record(self.stream)
+                if event is not None:
+                    cast(Event, event).record(self.handle)
 
     def h2d(self, target: DeviceArray, source: HostArray) -> None:
         """Copy to the device."""
         pointer = cast(CudaArray, target).pointer
-        check(self._device.driver.cuMemcpyHtoDAsync(pointer, address(source), source.nbytes, self.handle))
+        self._device.expect(
+            self._device.calls.cuMemcpyHtoDAsync_v2(pointer, address(source), source.nbytes, self.handle)
+        )
 
     def d2h(self, target: HostArray, source: DeviceArray) -> None:
         """Copy to the host."""
         pointer = cast(CudaArray, source).pointer
-        check(self._device.driver.cuMemcpyDtoHAsync(address(target), pointer, target.nbytes, self.handle))
+        self._device.expect(
+            self._device.calls.cuMemcpyDtoHAsync_v2(address(target), pointer, target.nbytes, self.handle)
+        )
+
+
+def _calls_without_release() -> Any:
+    """Give the three calls that every chunk needs, made without letting go of the interpreter's lock.
+
+    They only put something into a queue, in 1 or 2 us. Let go of at each of them, the lock would wander among the
+    threads that stage, and each of its ways costs more than the call (a futex, and a CPU to wake).
+    """
+    calls = ctypes.PyDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    pointer, size = ctypes.c_void_p, ctypes.c_size_t
+    calls.cuMemcpyHtoDAsync_v2.argtypes = (pointer, pointer, size, pointer)
+    calls.cuMemcpyDtoHAsync_v2.argtypes = (pointer, pointer, size, pointer)
+    calls.cuEventRecord.argtypes = (pointer, pointer)
+    return calls
 
 
 class Cuda:
@@ -217,10 +239,17 @@ class Cuda:
         self.core.set_current()
         self._context = check(driver.cuCtxGetCurrent())
         self._local.set = True
+        self.calls = _calls_without_release()
         self.name = str(self.core.name) if str(self.core.name).startswith("NVIDIA") else f"NVIDIA {self.core.name}"
+        self.key = f"{self.name}, CUDA {check(driver.cuDriverGetVersion())}"
         self._clock = Stream(self, 0)
         self.base: tuple[Any, int] = (None, 0)
         self.align_clock()
+
+    def expect(self, problem: int) -> None:
+        """Raise CudaError unless a call went well."""
+        if problem:
+            check((self.driver.CUresult(problem),))
 
     @contextmanager
     def _pushed(self) -> Iterator[None]:
@@ -243,9 +272,9 @@ class Cuda:
         """Make a stream; *priority* is clamped to what the device has (R6.13)."""
         return Stream(self, priority)
 
-    def event(self) -> Event:
+    def event(self, *, spins: bool = True) -> Event:
         """Make an event."""
-        return Event(self)
+        return Event(self, spins=spins)
 
     def memory(self, nbytes: int) -> Memory:
         """Allocate device memory."""
@@ -306,7 +335,7 @@ class Cuda:
         """Record an event in a stream of its own, wait for it, and take its time and the host's for the same."""
         event = Event(self)
         with self.current():
-            event.record(self._clock.stream)
+            event.record(self._clock.handle)
             event.event.sync()
         self.base = (event.event, perf_counter_ns())
 

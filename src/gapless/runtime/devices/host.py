@@ -19,6 +19,7 @@ import numpy as np
 
 from gapless.model.errors import GaplessError
 from gapless.model.kinds import OpKind
+from gapless.runtime.cpus import usable
 
 from . import DeviceArray, HostArray, Job, KernelOptions, Launch, Source
 from .crew import Threads, copy
@@ -87,13 +88,14 @@ class Stream:
     """Work in order, by a thread that lives while there is work: an idle stream has none."""
 
     def __init__(self) -> None:
-        self._work: deque[tuple[Callable[[], None], Event]] = deque()
+        self._work: deque[tuple[Callable[[], None], Event | None]] = deque()
         self._lock = threading.Lock()
         self._working = False
 
     def submit(self, kind: OpKind, commands: Callable[[], None], event: Any, size: int = 0) -> None:
         """Add work, then record the event."""
-        event.expect()
+        if event is not None:
+            event.expect()
         with self._lock:
             self._work.append((commands, event))
             start, self._working = not self._working, True
@@ -118,7 +120,8 @@ class Stream:
             try:
                 commands()
             finally:
-                event.happen()
+                if event is not None:
+                    event.happen()
 
 
 class Host:
@@ -128,14 +131,14 @@ class Host:
     stages = False
 
     def __init__(self) -> None:
-        self.name = f"host ({platform.machine()}, {os.cpu_count()} CPUs)"
+        self.name = self.key = f"host ({platform.machine()}, {usable()} CPUs)"
 
     def stream(self, priority: int = 0) -> Stream:
         """Make a stream; threads have no priority."""
         return Stream()
 
-    def event(self) -> Event:
-        """Make an event."""
+    def event(self, *, spins: bool = True) -> Event:
+        """Make an event; who waits for it sleeps."""
         return Event()
 
     def memory(self, nbytes: int) -> Memory:

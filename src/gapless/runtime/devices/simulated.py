@@ -109,8 +109,10 @@ class Stream:
                 commands()
 
         after = [] if self._last is None else [self._last]
-        self._last = event.item = device.add(kind, run, after, lambda: device.cost(kind, entry))
-        device.note(Entry("main", "record", event.name, self._row))
+        self._last = device.add(kind, run, after, lambda: device.cost(kind, entry))
+        if event is not None:
+            event.item = self._last
+            device.note(Entry("main", "record", event.name, self._row))
         device.explore()
 
     def h2d(self, target: DeviceArray, source: HostArray) -> None:
@@ -197,7 +199,7 @@ class Simulated:
         kernel_ns: Callable[[int], float] | None = None,
     ) -> None:
         self.machine = Machine.named("h200") if machine is None else machine
-        self.name = f"simulated {self.machine.name}"
+        self.name = self.key = f"simulated {self.machine.name}"
         self._random = None if seed is None else random.Random(seed)
         self._kernel_ns = kernel_ns or (lambda size: 2_000 + KERNEL_NS * size)
         self._now = 0
@@ -215,7 +217,7 @@ class Simulated:
         self._streams += 1
         return Stream(self, self._streams - 1)
 
-    def event(self) -> Event:
+    def event(self, *, spins: bool = True) -> Event:
         """Make an event."""
         self._events += 1
         return Event(self, f"e{self._events - 1}")
