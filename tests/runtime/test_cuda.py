@@ -108,22 +108,21 @@ def test_torch_function_and_module() -> None:
         assert np.allclose(run(layer, x), expected, atol=1e-5)
 
 
-def test_numba() -> None:
-    need("numba")
-    if importlib.util.find_spec("numba.cuda") is None:
-        pytest.skip("no Numba for CUDA")
-    cuda = importlib.import_module("numba.cuda")
-
-    @cuda.jit
-    def axpb(x, y, n):
-        i = cuda.grid(1)
-        if i < n:
-            y[i] = x[i] + x[i]
-
+@pytest.mark.parametrize("package", ["numba", "numba_cuda_mlir"])
+def test_numba(package: str) -> None:
+    need(package)
     try:
+        cuda = importlib.import_module(f"{package}.cuda")
+
+        @cuda.jit
+        def axpb(x, y, n):
+            i = cuda.grid(1)
+            if i < n:
+                y[i] = x[i] + x[i]
+
         axpb[1, 32](cuda.to_device(X[:32]), cuda.to_device(X[:32]), 32)
     except Exception as problem:
-        pytest.skip(f"Numba itself fails here: {type(problem).__name__}: {problem}")
+        pytest.skip(f"{package} itself fails here: {type(problem).__name__}: {problem}")
     assert np.array_equal(run(axpb), 2 * X)
 
     def function(x, stream):

@@ -103,7 +103,7 @@ def test_costs_are_kept_in_a_file_and_measured_anew_where_it_is_broken(
 
     class Gpu(Host):
         stages = True
-        name = "a GPU"
+        name = key = "a GPU"
 
         def __init__(self) -> None: ...
 

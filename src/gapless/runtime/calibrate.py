@@ -1,6 +1,8 @@
-"""What copies and calls cost on this machine, measured in a fraction of a second through the device protocol.
+"""What copies and calls cost on this machine, measured in well under a second through the device protocol.
 
-The figures are kept in the user's cache folder, one file a device, so that a program measures once a machine.
+The figures are kept in the user's cache folder, a file for each device, driver and number of usable CPUs, so that a
+program measures once a machine. A machine may have been busy just then: where runs contradict what was predicted from
+the figures, ``renew`` measures again.
 """
 
 from __future__ import annotations
@@ -25,7 +27,10 @@ from .slots import Chunk, Ring
 
 MIB = 1 << 20
 IN_A_ROW = 4  # copies that are timed together
-VERSION = 2  # of the cache files
+VERSION = 3  # of the cache files
+LANES = (1, 2, 4, 8, 12, 16)  # threads that copy, as far as there are CPUs
+BLOCK = 4 * MIB  # that a thread copies at a time
+TRIALS = ((8 * MIB, 3), (4 * MIB, 4))  # chunks of the ring's trial, and how many a slot
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,8 @@ class Costs:
     staged: float  # the same where a crew stages it in and out: threads take turns at the interpreter
     host_copy: tuple[tuple[int, float], ...]  # (threads, rate of all together) between pageable and pinned memory
     register: float  # ns a byte to pin memory in place and undo it; inf where it cannot be done
+    # What the whole ring did: (slots and threads, bytes of a chunk, chunks, ns of a run) from and to pageable memory.
+    trials: tuple[tuple[int, int, int, float], ...] = ()
     link: bool = True  # whether there is a link at all
 
     def both_rates(self, size: int) -> tuple[float, float]:
@@ -74,36 +81,47 @@ HOST = Costs(
 )  # fmt: skip
 
 _known: dict[str, Costs] = {}
+_renewed: set[str] = set()
 
 
 def costs_of(device: Device) -> Costs:
     """Give the device's costs: from memory, the cache file, or measured now."""
     if not device.stages:
         return HOST
-    if device.name not in _known:
-        path = _cache_file(device.name)
-        costs = _read(path) if device.real else None
-        if costs is None:
-            costs = measure(device, largest=64 * MIB if device.real else 4 * MIB)
-            if device.real:
-                _write(path, costs)
-        _known[device.name] = costs
-    return _known[device.name]
+    if device.key not in _known:
+        costs = _read(_cache_file(device.key)) if device.real else None
+        _known[device.key] = _measured(device) if costs is None else costs
+    return _known[device.key]
+
+
+def renew(device: Device) -> bool:
+    """Measure again what runs have contradicted; once a process. Tells whether it has done so."""
+    if not device.real or not device.stages or device.key in _renewed:
+        return False
+    _renewed.add(device.key)
+    _known[device.key] = _measured(device)
+    return True
+
+
+def _measured(device: Device) -> Costs:
+    costs = measure(device, largest=64 * MIB if device.real else 4 * MIB)
+    if device.real:
+        _write(_cache_file(device.key), costs)
+    return costs
 
 
 def measure(device: Device, *, largest: int = 64 * MIB) -> Costs:
-    """Measure. Takes about 0.2 s on a GPU and leaves nothing behind."""
+    """Measure, in about half a second on a GPU. Leaves nothing behind. Every figure is a median."""
     bench = Bench(device, largest)
     small, large = 256 * 1024, largest
     h2d_latency, h2d_rate = _line(small, bench.copy(OpKind.H2D, small), large, bench.copy(OpKind.H2D, large))
     d2h_latency, d2h_rate = _line(small, bench.copy(OpKind.D2H, small), large, bench.copy(OpKind.D2H, large))
     both = tuple((size, *bench.both(size)) for size in (MIB, 4 * MIB, 16 * MIB, largest) if size <= largest)
-    threads = [count for count in (1, 2, 4, 8, 12, 16) if count <= usable()]
-    rates = tuple((count, bench.staging(count)) for count in threads)
+    rates = tuple((count, bench.staging(count)) for count in LANES if count <= usable())
     return Costs(
         h2d_latency=h2d_latency, h2d_rate=h2d_rate, d2h_latency=d2h_latency, d2h_rate=d2h_rate, both=both,
         call=bench.call(), direct=bench.chunk(staged=False), staged=bench.chunk(staged=True), host_copy=rates,
-        register=bench.register(),
+        register=bench.register(), trials=bench.trials() if device.real else (),
     )  # fmt: skip
 
 
@@ -115,10 +133,26 @@ class Bench:
         self.largest = largest
         self.pinned = device.pinned(largest)
         self.pinned_back = device.pinned(largest)
-        self.pageable = np.ones(largest, np.uint8)
+        self.pageable = np.empty(4 * largest if device.real else largest, np.uint8)  # more than caches would hold
+        self._fill(self.pageable)
         self.streams = [device.stream(), device.stream()]
         self.memory = [device.memory(largest), device.memory(largest)]
         device.align_clock()
+
+    def _fill(self, array: HostArray) -> None:
+        """Write memory, so that its pages are there, by as many threads as there are CPUs."""
+        lanes, part = usable(), self.pinned[: min(BLOCK, self.largest)]
+        part[:] = 1
+        crew = self.device.crew(lanes)
+        try:
+            starts = range(0, len(array), len(part))
+            for lane, low in enumerate(starts):
+                target = array[low : low + len(part)]
+                crew.submit(lane % lanes, None, Copies([(target, part[: len(target)])]))
+            for _ in starts:
+                crew.next()
+        finally:
+            crew.close()
 
     def copy(self, kind: OpKind, size: int, *, host: HostArray | None = None, count: int = 3) -> float:
         """Give the ns of one copy between pinned (or *host*) memory and the device, among copies back to back."""
@@ -145,7 +179,7 @@ class Bench:
     def both(self, size: int) -> tuple[float, float]:
         """Give the rates of H2D and D2H copies of a size, issued at once in both directions until both are through."""
         device = self.device
-        count = max(2, min(64, self.largest // size))
+        count = max(4, min(64, 4 * self.largest // size))
         events = [device.event() for _ in range(4)]
         one, other = self.streams
         to = self.memory[0].array(0, (size,), np.dtype(np.uint8))
@@ -182,14 +216,14 @@ class Bench:
             events[2].wait()
         return float(median(times))
 
-    def chunk(self, *, staged: bool, count: int = 96, size: int = 16 * 1024) -> float:
+    def chunk(self, *, staged: bool, count: int = 64, size: int = 16 * 1024) -> float:
         """Give the ns that the ring takes for a chunk so small that only the host's part counts."""
         slots = min(usable(), 8)
         ring, host = Ring(self.device, spins=not staged), self.pinned[: count * size]
         source, target = (self.pageable[: count * size], np.empty_like(host)) if staged else (host, self.pinned_back)
         spans = [(first, first + size) for first in range(0, count * size, size)]
         times: list[int] = []
-        for _ in range(3):
+        for _ in range(4):
             start = self.device.now_ns()
             chunks = cut([source], spans)
             flow = ring.flow(
@@ -198,44 +232,65 @@ class Bench:
             for _ in flow:
                 pass
             times.append(self.device.now_ns() - start)
-        return min(times[1:]) / count
+        return float(median(times[1:])) / count
 
-    def staging(self, threads: int, *, block: int = 4 * MIB) -> float:
-        """Give the rate at which so many threads together copy from pageable into pinned memory, each its own block."""
-        block = min(block, self.largest // threads)
+    def staging(self, threads: int) -> float:
+        """Give the rate at which so many threads together copy between pageable and pinned memory, both ways in turns.
+
+        Each has a block of pinned memory of its own, as a slot's thread has.
+        """
+        block = min(BLOCK, self.largest // threads)
         crew, device = self.device.crew(threads), self.device
-        blocks = max(self.largest // block, threads)
+        blocks = max(6 * threads, 12) if device.real else threads
         times: list[int] = []
         try:
-            for lane in range(threads):  # the threads are there before the clock runs
-                crew.submit(lane, None, Copies([]))
-            for _ in range(threads):
-                crew.next()
-            for _ in range(2):
+            for _ in range(4 if device.real else 2):  # the threads are there before the clock counts
                 start = device.now_ns()
                 for number in range(blocks):
-                    low = (number % (self.largest // block)) * block
+                    low = (number % (len(self.pageable) // block)) * block
                     lane = number % threads
-                    target = self.pinned[lane * block : (lane + 1) * block]
-                    crew.submit(lane, None, Copies([(target, self.pageable[low : low + block])]))
+                    ours, theirs = self.pinned[lane * block :][:block], self.pageable[low : low + block]
+                    crew.submit(lane, None, Copies([(ours, theirs) if number // threads % 2 else (theirs, ours)]))
                 for _ in range(blocks):
                     crew.next()
                 times.append(device.now_ns() - start)
         finally:
             crew.close()
-        return blocks * block / max(min(times), 1)
+        return blocks * block / max(float(median(times[1:])), 1)
+
+    def trials(self) -> tuple[tuple[int, int, int, float], ...]:
+        """Let the ring itself run from and to pageable memory: (slots, bytes of a chunk, chunks, ns), for several."""
+        found: list[tuple[int, int, int, float]] = []
+        ring, half = Ring(self.device, spins=False), len(self.pageable) // 2
+        source, target = self.pageable[:half], self.pageable[half:]
+        for size, rounds in TRIALS:
+            for slots in sorted({count for count in (*LANES, usable() - 1) if 4 <= count < usable()}):
+                count = max(rounds * slots, 16)
+                places = [(number % (half // size)) * size for number in range(count)]
+                times: list[int] = []
+                for _ in range(3):
+                    start = self.device.now_ns()
+                    flow = ring.flow(
+                        cut([source], [(low, low + size) for low in places]), lambda stream, job: job.inputs,
+                        _Into(target), slots=slots, log=deque(),
+                    )  # fmt: skip
+                    for _ in flow:
+                        pass
+                    times.append(self.device.now_ns() - start)
+                found.append((slots, size, count, float(median(times[1:]))))
+        return tuple(found)
 
     def register(self) -> float:
         """Give the ns a byte of pinning pageable memory in place, and undoing it."""
         times: list[int] = []
-        for _ in range(2):
+        for _ in range(3):
             start = self.device.now_ns()
-            undo = self.device.register(self.pageable)
+            undo = self.device.register(self.pageable[: self.largest])
             if undo is None:
                 return float("inf")
             undo()
             times.append(self.device.now_ns() - start)
-        return min(times) / self.largest
+        return float(median(times)) / self.largest
 
 
 class _Into:
@@ -257,10 +312,10 @@ def _line(small: int, small_ns: float, large: int, large_ns: float) -> tuple[flo
     return max(small_ns - small / rate, 0), rate
 
 
-def _cache_file(name: str) -> Path:
+def _cache_file(key: str) -> Path:
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    safe = "".join(letter if letter.isalnum() else "-" for letter in name)
-    return folder / "gapless" / f"costs-{safe}-{os.cpu_count()}.json"
+    safe = "".join(letter if letter.isalnum() else "-" for letter in key)
+    return folder / "gapless" / f"costs-{safe}-{usable()}.json"
 
 
 def _read(path: Path) -> Costs | None:
@@ -269,7 +324,7 @@ def _read(path: Path) -> Costs | None:
         kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if kept.pop("version") != VERSION:
             return None
-        kept.update({key: tuple(tuple(row) for row in kept[key]) for key in ("both", "host_copy")})
+        kept.update({key: tuple(tuple(row) for row in kept[key]) for key in ("both", "host_copy", "trials")})
         return Costs(**kept)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -109,37 +110,53 @@ def _alike(items: list[HostArray]) -> list[HostArray]:
 
 def _joined(items: Sequence[HostArray]) -> HostArray | Sequence[HostArray]:
     """Give items that lie one after another in memory as the one array that they make up."""
-    first, last = items[0], items[-1]
-    start = address(first)
-    size = sum([item.nbytes for item in items])
-    if address(last) - start != size - last.nbytes:
+    first, sizes = items[0], [item.nbytes for item in items]
+    if address(items[-1]) - address(first) != sum(sizes) - sizes[-1]:
         return items
-    end = start
-    for item in items:
-        if address(item) != end or not item.flags.c_contiguous:
-            return items
-        end += item.nbytes
+    starts = np.fromiter(map(address, items), np.int64, len(items))
+    if not np.array_equal(np.diff(starts), sizes[:-1]) or not all(item.flags.c_contiguous for item in items):
+        return items
     return as_strided(first, (sum(map(len, items)), *first.shape[1:]), first.strides, writeable=False)
 
 
 def _packed(source: Iterable[Any], pack_bytes: int) -> Iterator[tuple[list[Any], bool]]:
     """Gather single items until they make up *pack_bytes*; items that cannot lie side by side start a new pack."""
-    pack: list[Any] = []
-    size, nbytes, kind, shape, dtype = 0, 0, None, None, None
-    for item in source:
-        if type(item) is not np.ndarray or item.shape != shape or item.dtype is not dtype:  # not like the one before
-            shape, dtype = getattr(item, "shape", None), getattr(item, "dtype", None)
-            parts = tuple(as_host(part, "An item") for part in (item if isinstance(item, tuple) else (item,)))
-            rows_of(parts)
-            item = parts if isinstance(item, tuple) else parts[0]
-            nbytes = sum(part.nbytes for part in parts)
-            here = tuple((part.dtype, part.shape[1:]) for part in parts)
-            if pack and here != kind:
+    rest = iter(source)
+    for item in rest:  # as long as all items are alike, none of them is looked at by itself
+        if type(item) is not np.ndarray or not item.ndim or not item.nbytes or item.dtype.hasobject:
+            pack = [item]
+        else:
+            pack = [item, *islice(rest, max(-(-pack_bytes // item.nbytes), 1) - 1)]
+            if _are_like(item, pack):
                 yield pack, False
-                pack, size = [], 0
-            kind = here
-        pack.append(item)
-        size += nbytes
+                continue
+        yield from _mixed(chain(pack, rest), pack_bytes)
+        return
+
+
+def _are_like(item: HostArray, others: list[Any]) -> bool:
+    count = len(others)
+    return (
+        list(map(type, others)).count(np.ndarray) == count
+        and [other.shape for other in others].count(item.shape) == count
+        and [other.dtype for other in others].count(item.dtype) == count
+    )
+
+
+def _mixed(source: Iterable[Any], pack_bytes: int) -> Iterator[tuple[list[Any], bool]]:
+    """Gather items of any kind."""
+    pack: list[Any] = []
+    size, kind = 0, None
+    for item in source:
+        parts = tuple(as_host(part, "An item") for part in (item if isinstance(item, tuple) else (item,)))
+        rows_of(parts)
+        here = tuple((part.dtype, part.shape[1:]) for part in parts)
+        if pack and here != kind:
+            yield pack, False
+            pack, size = [], 0
+        kind = here
+        pack.append(parts if isinstance(item, tuple) else parts[0])
+        size += sum(part.nbytes for part in parts)
         if size >= pack_bytes:
             yield pack, False
             pack, size = [], 0

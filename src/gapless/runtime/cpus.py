@@ -30,7 +30,7 @@ def quota(membership: Path, root: Path) -> int | None:
         return None
     found: list[float] = []
     for line in lines:
-        _, controllers, path = (line.split(":", 2) + ["", "", ""])[:3]
+        _, controllers, path = [*line.split(":", 2), "", "", ""][:3]
         if controllers and "cpu" not in controllers.split(","):
             continue
         mount = root / "cpu" if controllers else root

@@ -37,11 +37,15 @@ from .kernels import name_of, output_specs
 from .report import PipelineReport, report
 from .resume import Journal
 from .slots import Chunk, Flight, Passage, Ring, RingMemoryError
+from .stock import Stock
 from .tune import DIRECT_SLOTS, Fixed, Plan, Work, choose
 
 KEPT = 1 << 16  # chunks of a run that the report knows
 ALIGN_EVERY = 5.0  # seconds between ties of the device's clock to the host's
 PLANS = 256  # that are kept for work like that of before
+TELLING = 2e7  # ns that a run must be predicted to take for its time to tell anything
+CONTRADICTION = 1.5  # times longer or shorter than predicted
+DOUBT = 2  # runs in a row, after which costs are measured anew
 NEWS = 1.5  # a kernel's time that differs by less from what is known changes no plan
 LEAST_PACK, MOST_PACK = 1 << 20, 8 << 20  # bytes of a pack that the plan chooses
 SMALL_BATCH = 512 << 10  # bytes of a batch that the caller stages sooner than a thread hears of it
@@ -71,7 +75,8 @@ class Pipeline:
     keeps few, small copies in flight so that others get through; ``"high"`` puts kernels first.
 
     What goes wrong in the kernel or the input comes out unchanged, at its chunk, with a note that names it. Raises
-    GaplessError for input that cannot be cut or copied. ``close()``, or leaving ``with``, gives the memory back.
+    GaplessError for input that cannot be cut or copied. The memory of a large result is used again for a later one once
+    nothing refers to it: up to two results' worth are kept. ``close()``, or leaving ``with``, gives all memory back.
     """
 
     def __init__(
@@ -107,12 +112,15 @@ class Pipeline:
         self._reduce = reduce
         self._priority = PRIORITIES[priority]
         self._lock = threading.Lock()
+        self._stock = Stock()
         self._rings: list[tuple[Ring, Plan]] = []  # those at rest, and what each was last used for
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()  # iterators that hold a ring
         self._closed = False
         self._kernel_ns: float | None = None
         self._plan: Plan | None = None
         self._plans: dict[Work, Plan] = {}
+        self._costs: calibrate.Costs | None = None  # of which the plans were made
+        self._contradicted: tuple[Plan | None, int] = (None, 0)  # a plan, and runs in a row that were not as predicted
         self._report: PipelineReport | Callable[[], PipelineReport] | None = None
 
     def __call__(
@@ -140,7 +148,7 @@ class Pipeline:
         targets = _targets(out, arrays)
         journal = None if resume is None else Journal(resume, arrays, targets, count, self._name)
         plan = self._make_plan(arrays, targets, count)
-        sink = sinks.Whole(count, targets, self._reduce)
+        sink = sinks.Whole(count, targets, self._reduce, self._stock)
         open_spans = without(journal.done, count) if journal else [(0, count)]
         if journal and not open_spans:
             journal.finish()
@@ -153,6 +161,7 @@ class Pipeline:
                     self._all_straight(arrays),
                     not self._device.stages if targets is None else self._all_straight(targets),
                 )
+                run.is_telling = targets is not None and journal is None
                 with closing(self._flow(run, cut(arrays, spans), sink)) as flow:
                     for flight in flow:
                         sink.take(flight)
@@ -203,8 +212,8 @@ class Pipeline:
         self._closed = True
         for flow in list(self._open):
             flow.close()
-        with self._lock:
-            self._rings.clear()
+        self._drop_rings()
+        self._stock.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -353,10 +362,14 @@ class Pipeline:
         return self._remember(replace(plan, slots=slots, streams=slots, threads=threads, ahead=ahead, why=tuple(why)))
 
     def _choose(self, work: Work) -> Plan:
+        costs = calibrate.costs_of(self._device)
+        if costs is not self._costs:  # measured anew
+            self._costs = costs
+            self._plans.clear()
         known = self._plans.get(work)
         if known is not None:
             return self._remember(known)
-        plan = choose(work, calibrate.costs_of(self._device), self._fixed, free=self._device.free_bytes())
+        plan = choose(work, costs, self._fixed, free=self._device.free_bytes())
         if plan.threads and self._fixed.threads is None and not work.whole and work.bytes_in + work.bytes_out < SMALL:
             plan = replace(plan, threads=0)
         if len(self._plans) >= PLANS:
@@ -393,6 +406,7 @@ class Pipeline:
         known = self._kernel_ns
         if seen_ns is not None and (known is None or not known / NEWS < seen_ns < known * NEWS):
             self._kernel_ns = seen_ns
+        self._compare(run)
         engines = self._device.stages
         limit = calibrate.costs_of(self._device).limit_ns(
             sum(p.bytes_in for p in log), sum(p.bytes_out for p in log)
@@ -402,6 +416,22 @@ class Pipeline:
             log, run.plan, device=name, engines=engines, start=run.started, end=run.ended,
             source_ns=run.timed.spent_ns if run.timed else 0, caller_ns=run.caller_ns, limit_ns=limit, notes=run.notes,
         )  # fmt: skip
+
+    def _compare(self, run: _Run) -> None:
+        """Doubt what was measured when runs of one plan contradict it again and again.
+
+        The first of a plan does not count: it allocates the ring.
+        """
+        plan, took = run.plan, run.ended - run.started
+        if not run.is_telling or run.notes or plan.predicted_ns < TELLING or len(run.log) < plan.chunks:
+            return
+        before, count = self._contradicted
+        if before is not plan or plan.predicted_ns / CONTRADICTION < took < plan.predicted_ns * CONTRADICTION:
+            self._contradicted = plan, 0
+        else:
+            self._contradicted = plan, count + 1
+            if count + 1 >= DOUBT and calibrate.renew(self._device):
+                self._contradicted = None, 0
 
     def _check_open(self) -> None:
         if self._closed:
@@ -421,6 +451,7 @@ class _Run:
         self.timed = timed
         self.caller_ns = 0
         self.straight: tuple[bool | None, bool | None] = (None, None)
+        self.is_telling = False  # nothing but the plan decides how long it takes: no caller, no new pages
         self.started = self.ended = device.now_ns()
         self._device = device
         self._rows = rows

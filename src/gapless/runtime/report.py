@@ -212,8 +212,8 @@ def _untimed(log: Sequence[Passage]) -> list[Unknown]:
     if not count:
         return []
     text = (
-        f"Of {count} of {len(log)} chunks only the copy out was timed, so as not to slow the run; when their copy in and "
-        "their kernel were over is interpolated from the other chunks."
+        f"Of {count} of {len(log)} chunks only the copy out was timed, so as not to slow the run; when their copy in "
+        "and their kernel were over is interpolated from the other chunks."
     )
     return [Unknown(what="stage-ends", text=text, remedy="Record the program with a profiler to see each operation.")]
 

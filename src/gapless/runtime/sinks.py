@@ -12,6 +12,7 @@ from gapless.model.errors import GaplessError
 
 from .devices import HostArray
 from .slots import Chunk, Flight
+from .stock import Stock
 
 
 class Stream:
@@ -33,9 +34,12 @@ class Whole:
 
     hands_over = False
 
-    def __init__(self, rows: int, out: Sequence[HostArray] | None, fold: Callable[[Any, Any], Any] | None) -> None:
+    def __init__(
+        self, rows: int, out: Sequence[HostArray] | None, fold: Callable[[Any, Any], Any] | None, stock: Stock
+    ) -> None:
         self._rows = rows
         self._out = out
+        self._stock = stock
         self._fold = fold
         self._arrays: dict[int, HostArray] = {}
         self._parts: dict[int, list[Any]] = {}
@@ -99,7 +103,7 @@ class Whole:
 
     def _array(self, number: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
         if self._out is None:
-            return np.empty(shape, dtype)
+            return self._stock.take(shape, dtype, results=number + 1)
         if number >= len(self._out):
             raise GaplessError(f"The kernel gives more than the {len(self._out)} results that out= has arrays for.")
         out = self._out[number]

@@ -19,9 +19,8 @@ Kernels are called in the caller's thread, in order of the chunks (on the host d
 
 from __future__ import annotations
 
-import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Protocol
@@ -32,6 +31,7 @@ from gapless.model.kinds import OpKind
 
 from .devices import Copied, Copies, Crew, Device, Event, HostArray, Job, Launch, Memory, Source, out_of_memory
 from .devices.host import as_array
+from .stock import COUNTS_HOLDERS, is_unheld
 
 ALIGNMENT = 256  # bytes between arrays of one slot, as cudaMalloc aligns
 KEPT = 64  # arrays on the device that a slot keeps, with what libraries made of them
@@ -268,10 +268,10 @@ class Ring:
 
         Results handed over hold the block they lie in; when the user lets go of them, it is used again.
         """
-        if not _COUNTS_HOLDERS or not self._largest:
+        if not COUNTS_HOLDERS or not self._largest:
             return None
         for index in range(len(self._blocks)):
-            if _holders(self._blocks, index) == _UNHELD and self._blocks[index].nbytes >= self._largest:
+            if is_unheld(self._blocks, index) and self._blocks[index].nbytes >= self._largest:
                 return self._blocks[index]
         if len(self._blocks) < 2 * len(self._slots):
             return self.new_block(self._largest)
@@ -291,10 +291,10 @@ class Ring:
     ) -> Iterator[Flight]:
         """Let chunks pass so many slots and give each, in order, when its results are back.
 
-        *ahead* bounds how many are in flight at once, at most one a slot. *staged*: pageable memory is copied by a crew, a thread a slot; else by the caller. *straight*: whether the
-        device copies from the inputs and to the targets as they are; None: find out for each. What goes wrong in a
-        kernel or the iterator comes out at its chunk, after all earlier ones. However this ends, nothing is in flight
-        after it, and no thread is left.
+        *ahead* bounds how many are in flight at once, at most one a slot. *staged*: pageable memory is copied by a
+        crew, a thread a slot; else by the caller. *straight*: whether the device copies from the inputs and to the
+        targets as they are; None: find out for each. What goes wrong in a kernel or the iterator comes out at its
+        chunk, after all earlier ones. However this ends, nothing is in flight after it, and no thread is left.
         """
         run = _Run(self, launch, sink, slots=slots, ahead=ahead, staged=staged, straight=straight, log=log)
         return run.flow(iter(chunks))
@@ -633,12 +633,3 @@ def _settle(event: Event) -> None:
         except Exception:  # the first error has been kept; what a broken device says after it adds nothing
             return
         return
-
-
-def _holders(blocks: list[HostArray], index: int) -> int:
-    """Count who refers to a block."""
-    return sys.getrefcount(blocks[index])
-
-
-_UNHELD = _holders([np.empty(1, np.uint8)], 0)
-_COUNTS_HOLDERS = getattr(sys, "_is_gil_enabled", lambda: True)()  # without the lock, counts are not exact

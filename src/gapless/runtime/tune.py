@@ -6,13 +6,16 @@ A chunk passes stages: staged in, H2D, kernel, D2H, staged out. With n chunks in
     T(n) = S + (n - 1) · max(m, S / k)      S: all stages of one chunk, m: the longest stage over its servers
 
 (section 10: the closed form of a ring of k slots, and what it becomes with several threads in a stage). More chunks
-shorten what is not overlapped, S, and pay o more often.
+shorten what is not overlapped, S, and pay o more often. Where threads stage, this is corrected by trials: what the ring
+really took, over what the model says (memory bandwidth, caches and the interpreter's lock are no stage of their own).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import log2
 
 from gapless.model import bounds
 from gapless.model.errors import GaplessError
@@ -113,7 +116,23 @@ def makespan(work: Work, costs: Costs, size: int, slots: int, staging: str, core
         return time + (pinned * costs.register if staging == "register" else 0.0)
     longest = max(time / servers for time, (_, _, servers) in zip(per_chunk, stages, strict=True))
     total = sum(per_chunk)
-    return total + (chunks - 1) * max(longest, total / slots)
+    return (total + (chunks - 1) * max(longest, total / slots)) * _correction(costs, size, slots, cores)
+
+
+def _correction(costs: Costs, size: int, slots: int, cores: int) -> float:
+    """Give how much longer the ring took than the model says, in the trial most like this."""
+    if not costs.trials:
+        return 1.0
+    nearest = min(costs.trials, key=lambda trial: abs(log2(max(size, 1) / trial[1])) + 2 * abs(log2(slots / trial[0])))
+    return _missed(costs, nearest, cores)
+
+
+@lru_cache(maxsize=64)
+def _missed(costs: Costs, trial: tuple[int, int, int, float], cores: int) -> float:
+    slots, size, chunks, took = trial
+    work = Work(rows=chunks, bytes_in=chunks * size, bytes_out=chunks * size, pageable_in=True, pageable_out=True,
+                kernel_ns=0.0)  # fmt: skip
+    return took / makespan(work, replace(costs, trials=()), size, slots, "threads", cores)
 
 
 def _stages(work: Work, costs: Costs, size: int, staging: str, threads: int) -> list[tuple[float, float, int]]:

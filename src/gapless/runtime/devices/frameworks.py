@@ -25,7 +25,8 @@ from . import Job, KernelOptions, Launch
 from .cuda import Cuda, CudaArray, Stream
 from .host import as_tuple
 
-LIBRARIES = ("cupy", "torch", "numba")
+LIBRARIES = ("cupy", "torch", "numba", "numba_cuda_mlir")
+NUMBAS = LIBRARIES[2:]  # Numba's two compilers for CUDA; arrays and streams of one are not the other's
 TRITON_BLOCK = 1024
 
 
@@ -38,7 +39,7 @@ def launch_of(device: Cuda, kernel: Any, options: KernelOptions) -> Launch:
         return _core(device, compiled(device, kernel), options)
     if module.startswith("cuda.core") and kind == "Kernel":
         return _core(device, kernel, options)
-    if kind == "CUDADispatcher":
+    if kind in ("CUDADispatcher", "MLIRDispatcher"):
         return _numba(device, kernel, options)
     if module.startswith("triton") and kind in ("JITFunction", "Autotuner", "Heuristics"):
         return _triton(device, kernel, options)
@@ -54,8 +55,10 @@ def launch_of(device: Cuda, kernel: Any, options: KernelOptions) -> Launch:
 
 def _function(device: Cuda, kernel: Callable[..., Any], options: KernelOptions) -> Launch:
     library = options.arrays or library_of(kernel)
+    if library == "numba" and "numba.cuda" not in sys.modules and "numba_cuda_mlir" in sys.modules:
+        library = "numba_cuda_mlir"
     wants_stream = _takes_stream(kernel)
-    if library == "numba" and not wants_stream:
+    if library in NUMBAS and not wants_stream:
         raise GaplessError(
             "Numba has no current stream: let the function take stream= and launch kernel[grid, block, stream]."
         )
@@ -112,8 +115,6 @@ def _named_by(kernel: Any) -> set[str]:
             if not isinstance(value, ModuleType) and isinstance(getattr(value, "__module__", None), str):
                 module = value.__module__
             found.add(str(module).partition(".")[0])
-    if "numba_cuda_mlir" in found:
-        found.add("numba")
     return found & set(LIBRARIES)
 
 
@@ -167,15 +168,18 @@ def _torch_stream(device: Cuda, stream: Stream) -> Any:
     return torch.cuda.ExternalStream(stream.handle, device=torch.device("cuda", device.number))
 
 
-def _numba_stream(device: Cuda, stream: Stream) -> Any:
-    return _numba_cuda().external_stream(stream.handle)
+def _numba_stream(device: Cuda, stream: Stream, package: str = "numba") -> Any:
+    return import_module(f"{package}.cuda").external_stream(stream.handle)
 
 
 def _core_stream(device: Cuda, stream: Stream) -> Any:
     return stream.stream
 
 
-_STREAMS = {"cupy": _cupy_stream, "torch": _torch_stream, "numba": _numba_stream, "cuda": _core_stream}
+_STREAMS = {
+    "cupy": _cupy_stream, "torch": _torch_stream, "cuda": _core_stream,
+    **{package: partial(_numba_stream, package=package) for package in NUMBAS},
+}  # fmt: skip
 
 
 def _as_cupy(array: Any, device: Cuda, stream: Stream) -> Any:
@@ -206,10 +210,10 @@ def _as_torch(array: Any, device: Cuda, stream: Stream) -> Any:
     return view
 
 
-def _as_numba(array: Any, device: Cuda, stream: Stream) -> Any:
-    view = array.views.get("numba")
+def _as_numba(array: Any, device: Cuda, stream: Stream, package: str = "numba") -> Any:
+    view = array.views.get(package)
     if view is None:
-        view = array.views["numba"] = _numba_cuda().as_cuda_array(array.bare(), sync=False)
+        view = array.views[package] = import_module(f"{package}.cuda").as_cuda_array(array.bare(), sync=False)
     return view
 
 
@@ -218,7 +222,8 @@ def _as_is(array: Any, device: Cuda, stream: Stream) -> Any:
 
 
 _CONVERT: dict[str, Callable[[Any, Cuda, Stream], Any]] = {
-    "cupy": _as_cupy, "torch": _as_torch, "numba": _as_numba, "cuda": _as_is,
+    "cupy": _as_cupy, "torch": _as_torch, "cuda": _as_is,
+    **{package: partial(_as_numba, package=package) for package in NUMBAS},
 }  # fmt: skip
 
 
@@ -316,23 +321,15 @@ def _core(device: Cuda, kernel: Any, options: KernelOptions) -> Launch:
 
 
 def _numba(device: Cuda, kernel: Any, options: KernelOptions) -> Launch:
+    package = type(kernel).__module__.partition(".")[0]
+    package = package if package in NUMBAS else "numba"  # numba-cuda's own modules are found under either name
+
     def start(stream: Stream, arrays: tuple[Any, ...], count: int) -> None:
-        views = [_as_numba(array, device, stream) for array in arrays]
-        there = _stream_for("numba", device, stream)
+        views = [_CONVERT[package](array, device, stream) for array in arrays]
+        there = _stream_for(package, device, stream)
         kernel[_blocks(count, options.block), options.block, there](*views, count)
 
     return _raw(options, start)
-
-
-def _numba_cuda() -> Any:
-    """Give the Numba for CUDA that is loaded, or installed."""
-    for name in ("numba.cuda", "numba_cuda_mlir.cuda"):
-        if name in sys.modules:
-            return sys.modules[name]
-    for name in ("numba", "numba_cuda_mlir"):
-        if find_spec(name):
-            return import_module(f"{name}.cuda")
-    raise GaplessError("Numba for CUDA is not installed (numba-cuda or numba-cuda-mlir).")
 
 
 def _triton(device: Cuda, kernel: Any, options: KernelOptions) -> Launch:

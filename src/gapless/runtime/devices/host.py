@@ -185,8 +185,8 @@ class Host:
 
 
 # What looks like a kernel and needs a GPU: classes by name, since their packages need not be there.
-_FOR_GPUS = frozenset({"CudaSource", "Kernel", "JITFunction", "Autotuner", "CUDADispatcher", "RawKernel",
-                       "ElementwiseKernel", "ReductionKernel"})  # fmt: skip
+_FOR_GPUS = frozenset({"CudaSource", "Kernel", "JITFunction", "Autotuner", "CUDADispatcher", "MLIRDispatcher",
+                       "RawKernel", "ElementwiseKernel", "ReductionKernel"})  # fmt: skip
 
 
 def numpy_launch(kernel: Any, where: str) -> Launch:
