@@ -16,8 +16,9 @@ class StagedHost(Host):
 
     stages = True
 
-    def __init__(self) -> None:
+    def __init__(self, *, raw: bool = False) -> None:
         super().__init__()
+        self.raw = raw  # lanes may launch kernels
         self.name = self.key = "staged host"
         self._pinned: list[Any] = []
 
@@ -33,3 +34,8 @@ class StagedHost(Host):
             known() is not None and low <= start and start + array.nbytes <= low + size
             for known, low, size in list(self._pinned)
         )
+
+    def kernel(self, kernel: Any, options: Any) -> Any:
+        launch = super().kernel(kernel, options)
+        launch.in_any_thread = self.raw
+        return launch

@@ -10,6 +10,7 @@ import pytest
 
 from gapless.model.errors import GaplessError
 from gapless.model.races import find_races
+from gapless.runtime import slots
 from gapless.runtime.devices import Copies
 from gapless.runtime.devices.simulated import Crew, Simulated
 from gapless.runtime.pipeline import Pipeline
@@ -20,7 +21,7 @@ X = np.random.default_rng(0).random(997, dtype=np.float32)
 def run_one(seed: int, *, staged: bool = True) -> tuple[Simulated, list[Any], list[Any]]:
     """Run changing batches and a whole array through one pipeline; give the device, what came and what was right."""
     rng = np.random.default_rng(seed)
-    device = Simulated(seed=seed)
+    device = Simulated(seed=seed, raw=seed % 4 < 2)
     batches = [X[: int(size)] for size in rng.integers(1, 200, 7)]
     if not staged:
         pinned = device.pinned(X.nbytes).view(np.float32)
@@ -70,10 +71,15 @@ def test_a_ring_that_reads_results_too_early_is_caught(monkeypatch: pytest.Monke
     assert "d2h" in _caught_in_staging()
 
 
+def test_a_lane_that_reads_results_too_early_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same where the lane gives the commands itself."""
+    go_on = slots._Run.go_on
+    monkeypatch.setattr(slots._Run, "go_on", lambda run, flight: _no_wait(go_on(run, flight)))
+    assert "d2h" in _caught_in_staging(raw=True)
+
+
 def test_a_ring_that_reuses_a_slot_too_soon_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the caller stages, its wait before a slot's next use is the one that counts."""
-    from gapless.runtime import slots
-
     monkeypatch.setattr(slots._Run, "is_over", lambda run, flight: flight.is_issued)
     monkeypatch.setattr(slots._Run, "check", lambda run, flight: None)
     found = ""
@@ -85,15 +91,15 @@ def test_a_ring_that_reuses_a_slot_too_soon_is_caught(monkeypatch: pytest.Monkey
     assert "h2d" in found
 
 
-def _no_wait(copies: Copies) -> Copies:
-    return replace(copies, after=None)
+def _no_wait(copies: Copies | None) -> Copies | None:
+    return None if copies is None else replace(copies, after=None)
 
 
-def _caught_in_staging() -> str:
+def _caught_in_staging(*, raw: bool = False) -> str:
     """Run the broken ring; give what the race check says, and see that the results are wrong as well."""
     wrong, found = 0, ""
     for seed in range(30):
-        device = Simulated(seed=seed)
+        device = Simulated(seed=seed, raw=raw)
         with Pipeline(lambda a: 2 * a + 1, device=device, slots=3, chunk=600, threads=3) as pipe:
             try:
                 wrong += not np.array_equal(pipe(X), 2 * X + 1)

@@ -33,10 +33,10 @@ def known_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(calibrate._known, "staged host", costs)
 
 
-@pytest.mark.parametrize("threads", [0, 3])
+@pytest.mark.parametrize(("threads", "raw"), [(0, False), (3, False), (3, True)])
 @pytest.mark.parametrize("slots", [1, 2, 5])
-def test_every_pairing_of_pinned_and_pageable(slots: int, threads: int) -> None:
-    device = StagedHost()
+def test_every_pairing_of_pinned_and_pageable(slots: int, threads: int, raw: bool) -> None:
+    device = StagedHost(raw=raw)
     pinned, target = device.pinned(X.nbytes).view(np.float32), device.pinned(X.nbytes).view(np.float32)
     pinned[:] = X
     with Pipeline(lambda a: 2 * a + 1, device=device, slots=slots, threads=threads, chunk=2000) as pipe:
@@ -46,10 +46,10 @@ def test_every_pairing_of_pinned_and_pageable(slots: int, threads: int) -> None:
                 assert np.array_equal(pipe(source, out=out), Y)
 
 
-@pytest.mark.parametrize("threads", [0, 3])
-def test_streams_whose_results_are_kept_and_dropped(threads: int) -> None:
+@pytest.mark.parametrize(("threads", "raw"), [(0, False), (3, False), (3, True)])
+def test_streams_whose_results_are_kept_and_dropped(threads: int, raw: bool) -> None:
     rng = np.random.default_rng(6)
-    device = StagedHost()
+    device = StagedHost(raw=raw)
     with Pipeline(lambda a: 2 * a + 1, device=device, slots=3, threads=threads) as pipe:
         for _ in range(8):
             sizes = rng.integers(1, 3000, 25)
@@ -60,7 +60,8 @@ def test_streams_whose_results_are_kept_and_dropped(threads: int) -> None:
                 assert all(np.array_equal(old, Y[:length]) for old, length in kept)
 
 
-def test_a_failing_kernel_among_many_lanes() -> None:
+@pytest.mark.parametrize("raw", [False, True])
+def test_a_failing_kernel_among_many_lanes(raw: bool) -> None:
     """An error that a stream's own thread finds, after the lane has been asked to copy the result out."""
 
     def kernel(a: Any) -> Any:
@@ -68,7 +69,7 @@ def test_a_failing_kernel_among_many_lanes() -> None:
             raise LookupError("on purpose")
         return a
 
-    with Pipeline(kernel, device=StagedHost(), slots=4, threads=4, chunk=4000) as pipe:
+    with Pipeline(kernel, device=StagedHost(raw=raw), slots=4, threads=4, chunk=4000) as pipe:
         for _ in range(10):
             with pytest.raises(LookupError) as caught:
                 pipe(X)

@@ -14,11 +14,14 @@ staged back where it must be, may the next chunk have the slot. From that everyt
 Where a crew stages, a lane goes on to stage its slot's next chunk in as soon as it has copied the results of the last
 one out: its copies are in order, and the copy out has waited for all else that used the slot's memory.
 
-Kernels are called in the caller's thread, in order of the chunks (on the host device: in the slots' threads).
+Functions are called in the caller's thread, in order of the chunks (on the host device: in the slots' threads). Where a
+crew stages for a raw kernel, which runs nothing of the user's in Python, the lane takes its chunk all the way: it gives
+the commands as soon as it has staged the input. Each change of threads that this saves takes longer than the commands.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -248,6 +251,7 @@ class Ring:
         self._blocks: list[HostArray] = []
         self._largest = 0
         self._slots: list[Slot] = []
+        self._lock = threading.Lock()  # lanes may ask for blocks
 
     def slots(self, count: int) -> list[Slot]:
         """Give so many slots."""
@@ -257,11 +261,12 @@ class Ring:
 
     def new_block(self, size: int) -> HostArray:
         """Allocate pinned memory for results and keep it in the ring's stock."""
-        self._largest = max(size, self._largest)
-        block = self.device.pinned(max(self._largest, 1))
-        self._blocks = [old for old in self._blocks if old.nbytes >= self._largest]
-        self._blocks.append(block)
-        return block
+        with self._lock:
+            self._largest = max(size, self._largest)
+            block = self.device.pinned(max(self._largest, 1))
+            self._blocks = [old for old in self._blocks if old.nbytes >= self._largest]
+            self._blocks.append(block)
+            return block
 
     def spare(self) -> HostArray | None:
         """Give a block that nobody holds; None where all are held, or the size of results is not known yet.
@@ -270,9 +275,10 @@ class Ring:
         """
         if not COUNTS_HOLDERS or not self._largest:
             return None
-        for index in range(len(self._blocks)):
-            if is_unheld(self._blocks, index) and self._blocks[index].nbytes >= self._largest:
-                return self._blocks[index]
+        blocks = self._blocks
+        for index in range(len(blocks)):
+            if is_unheld(blocks, index) and blocks[index].nbytes >= self._largest:
+                return blocks[index]
         if len(self._blocks) < 2 * len(self._slots):
             return self.new_block(self._largest)
         return None
@@ -329,6 +335,7 @@ class _Run:
         self.most = ahead * (2 if looks_ahead else 1)
         self.flights: deque[Flight] = deque()  # in the ring, oldest first
         self.waiting: deque[Flight] = deque()  # those not issued yet
+        self.lanes_launch = staged and getattr(launch, "in_any_thread", False)
         self.stopped = False
         self.last: dict[int, Flight] = {}  # what each slot was last used for
         self.next_slot = 0
@@ -364,7 +371,9 @@ class _Run:
     def has_room(self) -> bool:
         """Tell whether the next slot is free, or its lane has been asked to free it."""
         slots = len(self.slots)
-        return len(self.flights) < self.most and (len(self.flights) < slots or self.flights[-slots].is_issued)
+        if len(self.flights) >= self.most:
+            return False
+        return self.lanes_launch or len(self.flights) < slots or self.flights[-slots].is_issued
 
     def take(self, source: Iterator[Chunk]) -> Iterator[Chunk] | None:
         """Let the next chunk into the ring; None when there are no more."""
@@ -381,7 +390,8 @@ class _Run:
         self.taken = chunk.index + 1
         flight = Flight(chunk, slot, self.device.now_ns())
         self.flights.append(flight)
-        self.waiting.append(flight)
+        if not self.lanes_launch:
+            self.waiting.append(flight)
         try:
             self.begin(flight)
         except Exception as problem:
@@ -411,6 +421,9 @@ class _Run:
             flight.sends = [place.whole]
         if self.sink.hands_over:
             flight.spare = self.ring.spare()
+        if self.crew is not None and self.lanes_launch:
+            self.crew.submit(slot.index, flight, Copies(pairs, then=lambda: self.go_on(flight)))
+            return
         if pairs and self.crew is not None:
             self.crew.submit(slot.index, flight, Copies(pairs))
             return
@@ -433,6 +446,20 @@ class _Run:
                 raise flight.error
             if self.crew is not None and flight.error is None:
                 self.crew.submit(flight.slot.index, flight, Copies(flight.returns, after=flight.slot.done))
+
+    def go_on(self, flight: Flight) -> Copies | None:
+        """In a lane: give the commands of a chunk whose input is there, and say what to copy when they are over."""
+        if self.stopped:
+            return None
+        flight.issued, flight.is_issued = self.device.now_ns(), True
+        self.give_commands(flight)
+        if flight.error is not None:
+            return None
+
+        def note() -> None:
+            flight.times = self.times_of(flight)
+
+        return Copies(flight.returns, after=flight.slot.done, then=note)
 
     def give_commands(self, flight: Flight) -> None:
         slot, stream, now = flight.slot, flight.slot.stream, self.device.now_ns
@@ -516,6 +543,8 @@ class _Run:
 
     def is_over(self, flight: Flight) -> bool:
         """Tell whether a chunk's results are back, without waiting."""
+        if self.lanes_launch:
+            return flight.back or (flight.error is not None and flight.ready)
         if flight.error is not None and not flight.is_issued:
             return flight.ready
         if not flight.is_issued:
@@ -526,7 +555,7 @@ class _Run:
 
     def wait(self) -> None:
         """Wait until something has happened that may let the oldest chunk go on."""
-        if self.crew is not None and self.flights[0].error is None:
+        if self.crew is not None and (self.lanes_launch or self.flights[0].error is None):
             self.hear(self.crew.next())
             return
         try:
@@ -539,14 +568,19 @@ class _Run:
         flight: Flight = copied.token
         if copied.error is not None and flight.error is None:
             flight.error = copied.error
-        if flight.is_issued:
+        spans = copied.spans or [None]
+        if self.lanes_launch:
+            flight.ready = flight.back = True
+            flight.staged = spans[0] if flight.bytes_in else None
+            flight.unstaged = spans[-1] if flight.returns and len(spans) > 1 else None
+        elif flight.is_issued:
             flight.back = True
             if flight.error is None:
                 flight.times = self.times_of(flight)
-            flight.unstaged = (copied.start, copied.end) if flight.returns else None
+            flight.unstaged = spans[0] if flight.returns else None
         else:
             flight.ready = True
-            flight.staged = (copied.start, copied.end)
+            flight.staged = spans[0]
 
     def check(self, flight: Flight) -> None:
         """Raise what went wrong in a chunk, with the chunk's number."""
@@ -613,12 +647,12 @@ class _Run:
         """Wait until nothing is in flight any more; buffers and the user's memory are free then."""
         crew, self.crew = self.crew, None
         try:
+            if crew is not None:
+                crew.close()  # nothing is given to the device after this
+        finally:
             for flight in self.flights:
                 if flight.is_issued:
                     _settle(flight.slot.done)
-        finally:
-            if crew is not None:
-                crew.close()
             self.flights.clear()
             self.waiting.clear()
 

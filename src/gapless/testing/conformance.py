@@ -108,8 +108,31 @@ def a_crew_copies_and_gives_every_token_back(device: Device) -> None:
     finally:
         crew.close()
     assert sorted(one.token for one in done) == [0, 1, 2], "a token must come back once for every copy"
-    assert all(one.error is None and one.end >= one.start for one in done)
+    assert all(one.error is None and one.spans[0][1] >= one.spans[0][0] for one in done)
     assert pinned.tolist() == [3 * i + j for i in range(3) for j, n in ((0, 60), (1, 40)) for _ in range(n)]
+
+
+def a_lane_goes_on_with_what_follows(device: Device) -> None:
+    """What ``then`` gives is done by the same lane, before anything else that the lane was asked."""
+    crew, stream, event = device.crew(1), device.stream(), device.event(spins=False)
+    memory, pinned, back = device.memory(100), device.pinned(100), device.pinned(100)
+    array = memory.array(0, (100,), np.dtype(np.uint8))
+    result = np.zeros(100, np.uint8)
+
+    def send() -> Copies:
+        stream.submit(OpKind.H2D, lambda: stream.h2d(array, pinned), None, 100)
+        stream.submit(OpKind.D2H, lambda: stream.d2h(back, array), event, 100)
+        return Copies([(result, back)], after=event)
+
+    try:
+        crew.submit(0, "round", Copies([(pinned, np.full(100, 7, np.uint8))], then=send))
+        crew.submit(0, "next", Copies([(pinned, np.full(100, 8, np.uint8))]))
+        done = [crew.next(), crew.next()]
+    finally:
+        crew.close()
+    assert [one.token for one in done] == ["round", "next"], "a lane must end one thing before it begins the next"
+    assert [len(one.spans) for one in done] == [2, 1], "a lane must say when it did each step"
+    assert (result == 7).all(), "a lane's second step must wait for its event"
 
 
 def a_crew_tells_what_went_wrong(device: Device) -> None:
@@ -267,6 +290,7 @@ CHECKS: tuple[Callable[[Device], None], ...] = (
     times_do_not_run_backwards,
     pinned_memory_is_known,
     a_crew_copies_and_gives_every_token_back,
+    a_lane_goes_on_with_what_follows,
     a_crew_tells_what_went_wrong,
     a_closed_crew_leaves_no_thread,
     a_pipeline_gives_the_right_results,

@@ -89,22 +89,22 @@ class Stream(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """What one lane of a crew is asked to do: wait for an event, then copy each source into its target.
+    """What one lane of a crew is asked to do: wait for an event, copy each source into its target, go on with *then*.
 
-    The list of pairs may still be filled until the event is done.
+    The list of pairs may still be filled until the event is done. *then* gives what is to be done next, if anything.
     """
 
     pairs: list[tuple[HostArray, Source]]
     after: Event | None = None
+    then: Callable[[], Copies | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What a lane has done: when (ns on ``Device.now_ns``), and what went wrong."""
+    """What a lane has done: when the copies of each step began and ended, ns on ``Device.now_ns``; and what failed."""
 
     token: Any
-    start: int
-    end: int
+    spans: list[tuple[int, int]]
     error: BaseException | None = None
 
 
@@ -134,7 +134,9 @@ class Job:
     allocate: Callable[[int, tuple[int, ...], np.dtype[Any]], DeviceArray]
 
 
-Launch: TypeAlias = "Callable[[Any, Job], tuple[Any, ...]]"  # (stream, job) -> the outputs, arrays of the device
+# (stream, job) -> the outputs, arrays of the device. One with a true attribute ``in_any_thread`` may be called in
+# threads other than the caller's, for several chunks at once: a kernel that runs nothing of the user's in Python.
+Launch: TypeAlias = "Callable[[Any, Job], tuple[Any, ...]]"
 
 
 class Device(Protocol):

@@ -75,13 +75,17 @@ class Threads:
                 done = []
 
     def _copy(self, token: Any, copies: Copies) -> Copied:
-        start = perf_counter_ns()
+        spans: list[tuple[int, int]] = []
+        following: Copies | None = copies
         try:
-            if copies.after is not None:
-                copies.after.wait()
+            while following is not None:
+                if following.after is not None:
+                    following.after.wait()
                 start = perf_counter_ns()
-            for target, source in copies.pairs:
-                copy(target, source)
+                for target, source in following.pairs:
+                    copy(target, source)
+                spans.append((start, perf_counter_ns()))
+                following = None if following.then is None else following.then()
         except BaseException as problem:  # it comes out at its chunk, in the caller's thread
-            return Copied(token, start, perf_counter_ns(), problem)
-        return Copied(token, start, perf_counter_ns())
+            return Copied(token, spans, problem)
+        return Copied(token, spans)

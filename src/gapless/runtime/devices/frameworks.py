@@ -276,7 +276,9 @@ def _c_strides(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
 # --------------------------------------------------------------------------------------------------- raw kernels
 
 
-def _raw(options: KernelOptions, start: Callable[[Stream, tuple[Any, ...], int], None]) -> Launch:
+def _raw(
+    options: KernelOptions, start: Callable[[Stream, tuple[Any, ...], int], None], *, in_any_thread: bool = False
+) -> Launch:
     """Make a launch of a raw kernel: outputs in the slot, one thread an element; nothing for no elements."""
 
     def launch(stream: Stream, job: Job) -> tuple[Any, ...]:
@@ -286,6 +288,7 @@ def _raw(options: KernelOptions, start: Callable[[Stream, tuple[Any, ...], int],
             start(stream, (*job.inputs, *outputs), count)
         return outputs
 
+    launch.in_any_thread = in_any_thread  # pyright: ignore[reportFunctionMemberAccess]
     return launch
 
 
@@ -317,7 +320,7 @@ def _core(device: Cuda, kernel: Any, options: KernelOptions) -> Launch:
         config = configured(_blocks(count, options.block))
         launch(stream.stream, config, kernel, *(array.pointer for array in arrays), np.uint64(count))
 
-    return _raw(options, start)
+    return _raw(options, start, in_any_thread=True)
 
 
 def _numba(device: Cuda, kernel: Any, options: KernelOptions) -> Launch:

@@ -102,7 +102,7 @@ class Stream:
         """Add work, then record the event. The work happens later."""
         device = self._device
         device.advance(CALL_NS)
-        entry = device.note(Entry("main", kind.name.lower(), device.number(kind), self._row, size))
+        entry = device.note(Entry(device.thread, kind.name.lower(), device.number(kind), self._row, size))
 
         def run() -> None:
             with device.doing(entry):
@@ -112,7 +112,7 @@ class Stream:
         self._last = device.add(kind, run, after, lambda: device.cost(kind, entry))
         if event is not None:
             event.item = self._last
-            device.note(Entry("main", "record", event.name, self._row))
+            device.note(Entry(device.thread, "record", event.name, self._row))
         device.explore()
 
     def h2d(self, target: DeviceArray, source: HostArray) -> None:
@@ -124,68 +124,106 @@ class Stream:
         self._device.copy(target, cast(HostArray, source))
 
 
+@dataclass(slots=True, eq=False)
+class Task:
+    """What a lane was asked to do."""
+
+    token: Any
+    copies: Copies
+    message: str  # names the asking and the answer in the log
+    spans: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    problem: BaseException | None = None
+    last: Item | None = None  # the copy it is at, or ended with
+    is_over: bool = False
+
+
 class Crew:
     """Lanes whose copies happen later, each in order."""
 
     def __init__(self, device: Simulated, lanes: int) -> None:
         self._device = device
-        self._last: list[Item | None] = [None] * lanes
-        self._asked: list[tuple[Item, Any, Entry, list[BaseException], str]] = []
+        self._lanes: list[list[Task]] = [[] for _ in range(lanes)]  # the first of each is under way
+        self._before: list[Item | None] = [None] * lanes
+        self._asked: list[Task] = []
         self._count = 0
 
     def submit(self, lane: int, token: Any, copies: Copies) -> None:
         """Ask a lane to copy."""
-        device, thread = self._device, f"lane{lane}"
+        device = self._device
         self._count += 1
-        message = f"{device.names}.{id(self)}.{self._count}"
-        device.note(Entry("main", "send", f"ask {message}"))
-        event = copies.after
-        awaited: Item | None = getattr(event, "item", None)
-        problems: list[BaseException] = []
-        work = Entry(thread, "write", f"copy {message}")
-
-        def run() -> None:
-            device.note(Entry(thread, "receive", f"ask {message}"))
-            if event is not None:
-                device.note(Entry(thread, "sync", cast(Event, event).name))
-            device.note(work)
-            with device.doing(work):
-                try:
-                    for target, source in copies.pairs:
-                        device.copy(target, source)
-                except BaseException as problem:
-                    problems.append(problem)
-            device.note(Entry(thread, "send", f"did {message}"))
-
-        after = [item for item in (self._last[lane], awaited) if item is not None]
-        item = device.add(None, run, after, lambda: device.cost(None, work))
-        self._last[lane] = item
-        self._asked.append((item, token, work, problems, message))
+        task = Task(token, copies, f"{device.names}.{id(self)}.{self._count}")
+        device.note(Entry("main", "send", f"ask {task.message}"))
+        self._asked.append(task)
+        self._lanes[lane].append(task)
+        if len(self._lanes[lane]) == 1:
+            self._add(lane, task, copies)
         device.explore()
 
     def next(self) -> Copied:
         """Wait until some lane is done with something."""
         device = self._device
-        while not (done := [asked for asked in self._asked if asked[0].done]):
-            device.step([asked[0] for asked in self._asked])
-        chosen = device.choose(done, key=lambda asked: asked[0].end)
-        self._asked.remove(chosen)
-        item, token, work, problems, message = chosen
-        device.note(Entry("main", "receive", f"did {message}"))
-        device.advance_to(item.end)
-        return Copied(token, item.end - work.duration, item.end, problems[0] if problems else None)
+        while not (done := [task for task in self._asked if task.is_over]):
+            device.step([task.last for task in self._asked if task.last is not None])
+        task = device.choose(done, key=lambda task: task.spans[-1][1])
+        self._asked.remove(task)
+        device.note(Entry("main", "receive", f"did {task.message}"))
+        device.advance_to(task.spans[-1][1])
+        return Copied(task.token, task.spans, task.problem)
 
     def close(self) -> None:
         """Let what was begun happen."""
-        for item, *_ in self._asked:
-            self._device.reach(item)
+        for tasks in self._lanes:
+            del tasks[1:]
+            while tasks:
+                self._device.reach(tasks[0].last)
         self._asked.clear()
+
+    def _add(self, lane: int, task: Task, copies: Copies) -> None:
+        """Let a lane go on with some copies of its task."""
+        device, thread, event = self._device, f"lane{lane}", copies.after
+        work = Entry(thread, "write", f"copy {task.message}.{len(task.spans)}")
+
+        def run() -> None:
+            if not task.spans:
+                device.note(Entry(thread, "receive", f"ask {task.message}"))
+            if event is not None:
+                device.note(Entry(thread, "sync", cast(Event, event).name))
+            device.note(work)
+            following: Copies | None = None
+            with device.doing(work):
+                try:
+                    for target, source in copies.pairs:
+                        device.copy(target, source)
+                except BaseException as problem:
+                    task.problem = problem
+            end = device.begin(item) + device.cost(None, work)
+            task.spans.append((end - work.duration, end))
+            if task.problem is None and copies.then is not None:
+                with device.as_thread(thread, end):
+                    try:
+                        following = copies.then()
+                    except BaseException as problem:
+                        task.problem = problem
+            if following is not None:
+                self._add(lane, task, following)
+                return
+            device.note(Entry(thread, "send", f"did {task.message}"))
+            task.is_over = True
+            self._lanes[lane].remove(task)
+            if self._lanes[lane]:
+                self._add(lane, self._lanes[lane][0], self._lanes[lane][0].copies)
+
+        awaited: Item | None = getattr(event, "item", None)
+        after = [item for item in (self._before[lane], awaited) if item is not None]
+        item = device.add(None, run, after, lambda: work.duration)
+        task.last = self._before[lane] = item
 
 
 class Simulated:
     """A computed GPU. *seed* explores: it stands for one of the orders in which things may happen, and their lengths.
 
-    *kernel_ns* is the time of a kernel as a function of the bytes it reads and writes.
+    *kernel_ns* is the time of a kernel as a function of the bytes it reads and writes. *raw*: kernels are taken for raw
+    ones, which a crew's lanes may launch.
     """
 
     real = False
@@ -197,11 +235,14 @@ class Simulated:
         *,
         seed: int | None = None,
         kernel_ns: Callable[[int], float] | None = None,
+        raw: bool = False,
     ) -> None:
         self.machine = Machine.named("h200") if machine is None else machine
         self.name = self.key = f"simulated {self.machine.name}"
         self._random = None if seed is None else random.Random(seed)
         self._kernel_ns = kernel_ns or (lambda size: 2_000 + KERNEL_NS * size)
+        self._raw = raw
+        self.thread = "main"  # who gives commands
         self._now = 0
         self._pending: list[Item] = []
         self._free: dict[OpKind | None, int] = {}
@@ -263,6 +304,7 @@ class Simulated:
             self.touch(*outputs, write=True)
             return outputs
 
+        launch.in_any_thread = self._raw  # pyright: ignore[reportFunctionMemberAccess]
         return launch
 
     def now_ns(self) -> int:
@@ -301,12 +343,17 @@ class Simulated:
         if self._random is None:
             needed = _needs(wanted)
             ready = [item for item in ready if item in needed] or ready
-        self._happen(self.choose(ready, key=self._start))
+        self._happen(self.choose(ready, key=self.begin))
 
     def explore(self) -> None:
         """Under exploration, let some things happen now."""
-        while self._random is not None and self._random.random() < 0.5 and (ready := self._ready()):
-            self._happen(self.choose(ready, key=self._start))
+        while (
+            self._random is not None
+            and self.thread == "main"
+            and self._random.random() < 0.5
+            and (ready := self._ready())
+        ):
+            self._happen(self.choose(ready, key=self.begin))
 
     def choose(self, among: list[Any], key: Callable[[Any], int]) -> Any:
         """Choose one: the first by *key*; under exploration, any."""
@@ -325,6 +372,16 @@ class Simulated:
     def advance_to(self, time: int) -> None:
         """Let the main thread wait until a time."""
         self._now = max(self._now, time)
+
+    @contextmanager
+    def as_thread(self, name: str, now: int) -> Iterator[None]:
+        """Let what is done meanwhile be done by another thread, at its time."""
+        before = self.thread, self._now
+        self.thread, self._now = name, now
+        try:
+            yield
+        finally:
+            self.thread, self._now = before
 
     def cost(self, kind: OpKind | None, entry: Entry) -> int:
         """Give how long work takes, from the bytes it touched."""
@@ -346,14 +403,15 @@ class Simulated:
     def _ready(self) -> list[Item]:
         return [item for item in self._pending if all(earlier.done for earlier in item.after)]
 
-    def _start(self, item: Item) -> int:
+    def begin(self, item: Item) -> int:
+        """Give when an item can begin: after what it follows, and when its engine is free."""
         earliest = max([item.given, *(earlier.end for earlier in item.after)])
         return earliest if item.engine is None else max(earliest, self._free.get(item.engine, 0))
 
     def _happen(self, item: Item) -> None:
         self._pending.remove(item)
         item.run()
-        item.end = self._start(item) + item.duration()
+        item.end = self.begin(item) + item.duration()
         if item.engine is not None:
             self._free[item.engine] = item.end
         item.after.clear()
