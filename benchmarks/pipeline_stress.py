@@ -53,7 +53,7 @@ class Sleepy(Cuda):
 
     def __init__(self) -> None:
         super().__init__()
-        self.name += ", sleepy"  # what it costs is nobody else's cost
+        self.key = self.name = f"{self.name}, sleepy"  # what it costs is nobody else's cost
 
     def crew(self, lanes: int) -> Threads:
         """Make a crew that sleeps."""

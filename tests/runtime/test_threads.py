@@ -28,7 +28,7 @@ def known_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give it costs: what this machine's threads do is not the question."""
     costs = calibrate.Costs(
         h2d_latency=2e3, h2d_rate=50.0, d2h_latency=2e3, d2h_rate=50.0, both=((1 << 20, 40.0, 40.0),), call=2e4,
-        direct=5e4, staged=2e5, host_copy=((1, 10.0), (4, 30.0)), register=float("inf"),
+        direct=5e4, staged=2e5, lanes=1e5, host_copy=((1, 10.0), (4, 30.0)), register=float("inf"),
     )  # fmt: skip
     monkeypatch.setitem(calibrate._known, "staged host", costs)
 

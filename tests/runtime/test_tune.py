@@ -25,6 +25,7 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 # What an H200 with 16 cores told.
 H200 = Costs(
     h2d_latency=7.7e3, h2d_rate=55.4, d2h_latency=5.8e3, d2h_rate=55.2, call=13.6e3, direct=55e3, staged=250e3,
+    lanes=120e3,
     both=((MIB, 38.0, 38.0), (4 * MIB, 45.0, 46.0), (16 * MIB, 48.5, 48.5), (64 * MIB, 52.1, 50.3)),
     host_copy=((1, 9.1), (2, 16.0), (4, 28.0), (8, 45.0), (12, 50.0), (16, 49.0)), register=1 / 21.4,
 )  # fmt: skip

@@ -70,7 +70,8 @@ class MachineReport:
             f"{_rate(self.machine.pageable_d2h_curve)} out",
             f"  staging, GB/s by threads: {copied}",
             f"  pinning in place: {pinning}",
-            f"  the host's time for a chunk: {c.direct / 1e3:.1f} us, staged {c.staged / 1e3:.1f} us",
+            f"  the host's time for a chunk: {c.direct / 1e3:.1f} us; staged {c.staged / 1e3:.1f} us, "
+            f"{c.lanes / 1e3:.1f} us where the staging threads launch",
         ))  # fmt: skip
 
     def to_json(self) -> str:
@@ -267,6 +268,7 @@ def small_items(device: Device, x: HostArray, right: HostArray, runs: int, *, it
     costs = costs_of(device)
     case.limit = costs.limit_ns(case.bytes_each_way, case.bytes_each_way) / 1e9
     rows = device.pinned(case.bytes_each_way).view(np.float32).reshape(count, item // 4)
+    back = device.pinned(case.bytes_each_way).view(np.float32)
     rows[:] = items
     with Pipeline(AXPB, device=device) as pipe:
 
@@ -284,6 +286,11 @@ def small_items(device: Device, x: HostArray, right: HostArray, runs: int, *, it
         loop = peers.cupy_items()
         if loop is not None:
             ways["CuPy, item by item"] = lambda: loop(items)
+        for chunk in (item, 8 * MIB):
+            by_hand = peers.cuda_loop(4, chunk // 4)
+            if by_hand is not None:
+                name = f"CUDA C++, 4 streams, pinned, {_size(chunk)} at a time"
+                ways[name] = lambda by_hand=by_hand: by_hand(rows.reshape(-1), back)
         _race(case, ways, None, max(runs // 2, 1))
         for name in case.seconds:
             case.notes.append(f"{name}: {count / case.median(name):.0f} items/s")

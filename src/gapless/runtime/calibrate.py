@@ -22,15 +22,19 @@ from gapless.model.kinds import OpKind
 
 from .chunks import cut
 from .cpus import usable
-from .devices import Copies, Device, Event, HostArray
+from .devices import Copies, Device, Event, HostArray, Job, Launch
 from .slots import Chunk, Ring
 
 MIB = 1 << 20
 IN_A_ROW = 4  # copies that are timed together
-VERSION = 3  # of the cache files
+VERSION = 4  # of the cache files
 LANES = (1, 2, 4, 8, 12, 16)  # threads that copy, as far as there are CPUs
 BLOCK = 4 * MIB  # that a thread copies at a time
-TRIALS = ((8 * MIB, 3), (4 * MIB, 4))  # chunks of the ring's trial, and how many a slot
+TRIALS = ((8 * MIB, 3), (4 * MIB, 4))  # chunks of the ring's trials, and how many a slot
+
+
+# What the ring did from and to pageable memory: whether lanes gave the commands, slots, bytes of a chunk, chunks, ns.
+Trial = tuple[bool, int, int, int, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +49,10 @@ class Costs:
     call: float  # host time of the bare calls for a chunk
     direct: float  # host time of a chunk in the ring, where nothing is staged
     staged: float  # the same where a crew stages it in and out: threads take turns at the interpreter
+    lanes: float  # the same where the crew's lanes give the commands, too
     host_copy: tuple[tuple[int, float], ...]  # (threads, rate of all together) between pageable and pinned memory
     register: float  # ns a byte to pin memory in place and undo it; inf where it cannot be done
-    # What the whole ring did: (slots and threads, bytes of a chunk, chunks, ns of a run) from and to pageable memory.
-    trials: tuple[tuple[int, int, int, float], ...] = ()
+    trials: tuple[Trial, ...] = ()
     link: bool = True  # whether there is a link at all
 
     def both_rates(self, size: int) -> tuple[float, float]:
@@ -77,7 +81,7 @@ class Costs:
 # Where nothing is copied over a link.
 HOST = Costs(
     h2d_latency=1e3, h2d_rate=8.0, d2h_latency=1e3, d2h_rate=8.0, both=((MIB, 8.0, 8.0),), call=1e5, direct=1e5,
-    staged=1e5, link=False, host_copy=((1, 8.0),), register=float("inf"),
+    staged=1e5, lanes=1e5, link=False, host_copy=((1, 8.0),), register=float("inf"),
 )  # fmt: skip
 
 _known: dict[str, Costs] = {}
@@ -120,8 +124,9 @@ def measure(device: Device, *, largest: int = 64 * MIB) -> Costs:
     rates = tuple((count, bench.staging(count)) for count in LANES if count <= usable())
     return Costs(
         h2d_latency=h2d_latency, h2d_rate=h2d_rate, d2h_latency=d2h_latency, d2h_rate=d2h_rate, both=both,
-        call=bench.call(), direct=bench.chunk(staged=False), staged=bench.chunk(staged=True), host_copy=rates,
-        register=bench.register(), trials=bench.trials() if device.real else (),
+        call=bench.call(), direct=bench.chunk(_by_caller, staged=False), staged=bench.chunk(_by_caller, staged=True),
+        lanes=bench.chunk(_by_lanes, staged=True), host_copy=rates, register=bench.register(),
+        trials=bench.trials() if device.real else (),
     )  # fmt: skip
 
 
@@ -216,7 +221,7 @@ class Bench:
             events[2].wait()
         return float(median(times))
 
-    def chunk(self, *, staged: bool, count: int = 64, size: int = 16 * 1024) -> float:
+    def chunk(self, launch: Launch, *, staged: bool, count: int = 64, size: int = 16 * 1024) -> float:
         """Give the ns that the ring takes for a chunk so small that only the host's part counts."""
         slots = min(usable(), 8)
         ring, host = Ring(self.device, spins=not staged), self.pinned[: count * size]
@@ -226,10 +231,7 @@ class Bench:
         for _ in range(4):
             start = self.device.now_ns()
             chunks = cut([source], spans)
-            flow = ring.flow(
-                chunks, lambda stream, job: job.inputs, _Into(target), slots=slots, staged=staged, log=deque()
-            )
-            for _ in flow:
+            for _ in ring.flow(chunks, launch, _Into(target), slots=slots, staged=staged, log=deque()):
                 pass
             times.append(self.device.now_ns() - start)
         return float(median(times[1:])) / count
@@ -244,7 +246,7 @@ class Bench:
         blocks = max(6 * threads, 12) if device.real else threads
         times: list[int] = []
         try:
-            for _ in range(4 if device.real else 2):  # the threads are there before the clock counts
+            for _ in range(3 if device.real else 2):  # the threads are there before the clock counts
                 start = device.now_ns()
                 for number in range(blocks):
                     low = (number % (len(self.pageable) // block)) * block
@@ -258,26 +260,24 @@ class Bench:
             crew.close()
         return blocks * block / max(float(median(times[1:])), 1)
 
-    def trials(self) -> tuple[tuple[int, int, int, float], ...]:
-        """Let the ring itself run from and to pageable memory: (slots, bytes of a chunk, chunks, ns), for several."""
-        found: list[tuple[int, int, int, float]] = []
+    def trials(self) -> tuple[Trial, ...]:
+        """Let the ring itself run from and to pageable memory, in several ways."""
+        found: list[Trial] = []
         ring, half = Ring(self.device, spins=False), len(self.pageable) // 2
         source, target = self.pageable[:half], self.pageable[half:]
+        most = usable() - 1  # one CPU is the caller's
         for size, rounds in TRIALS:
-            for slots in sorted({count for count in (*LANES, usable() - 1) if 4 <= count < usable()}):
-                count = max(rounds * slots, 16)
-                places = [(number % (half // size)) * size for number in range(count)]
-                times: list[int] = []
-                for _ in range(3):
-                    start = self.device.now_ns()
-                    flow = ring.flow(
-                        cut([source], [(low, low + size) for low in places]), lambda stream, job: job.inputs,
-                        _Into(target), slots=slots, log=deque(),
-                    )  # fmt: skip
-                    for _ in flow:
-                        pass
-                    times.append(self.device.now_ns() - start)
-                found.append((slots, size, count, float(median(times[1:]))))
+            for slots in sorted({max(most, 2), max(most // 2, 2)}, reverse=True):  # the most allocates for all
+                for launch in (_by_lanes, _by_caller):
+                    count = rounds * slots
+                    spans = [(low, low + size) for low in (number * size % half for number in range(count))]
+                    times: list[int] = []
+                    for _ in range(3):
+                        start = self.device.now_ns()
+                        for _ in ring.flow(cut([source], spans), launch, _Into(target), slots=slots, log=deque()):
+                            pass
+                        times.append(self.device.now_ns() - start)
+                    found.append((launch is _by_lanes, slots, size, count, float(median(times[1:]))))
         return tuple(found)
 
     def register(self) -> float:
@@ -291,6 +291,19 @@ class Bench:
             undo()
             times.append(self.device.now_ns() - start)
         return float(median(times)) / self.largest
+
+
+def _by_caller(stream: Any, job: Job) -> tuple[Any, ...]:
+    """Stand for a kernel that the caller's thread calls."""
+    return job.inputs
+
+
+def _by_lanes(stream: Any, job: Job) -> tuple[Any, ...]:
+    """Stand for a raw kernel."""
+    return job.inputs
+
+
+_by_lanes.in_any_thread = True  # pyright: ignore[reportFunctionMemberAccess]
 
 
 class _Into:

@@ -38,7 +38,7 @@ from .report import PipelineReport, report
 from .resume import Journal
 from .slots import Chunk, Flight, Passage, Ring, RingMemoryError
 from .stock import Stock
-from .tune import DIRECT_SLOTS, Fixed, Plan, Work, choose
+from .tune import Fixed, Plan, Work, choose
 
 KEPT = 1 << 16  # chunks of a run that the report knows
 ALIGN_EVERY = 5.0  # seconds between ties of the device's clock to the host's
@@ -51,6 +51,7 @@ LEAST_PACK, MOST_PACK = 1 << 20, 8 << 20  # bytes of a pack that the plan choose
 SMALL_BATCH = 512 << 10  # bytes of a batch that the caller stages sooner than a thread hears of it
 SMALL = 1 << 20  # bytes below which a thread is not worth its start
 PRIORITIES = {"low": 0, "normal": 0, "high": -100}  # clamped by the driver (R6.13)
+BATCH_SLOTS = 8  # of a stream that is not staged: enough that the link is busy while the caller looks at results
 LOW_AHEAD, LOW_CHUNK = 2, 4 << 20  # so few and so small copies that those of others get through between
 
 Size = int | str
@@ -335,6 +336,7 @@ class Pipeline:
         return self._choose(
             Work(
                 rows=rows, bytes_in=bytes_in, bytes_out=bytes_out or rows, kernel_ns=self._kernel_ns,
+                lanes=getattr(self._launch, "in_any_thread", False),
                 pageable_in=not all(map(self._straight, arrays)), pageable_out=self._device.stages and not pinned_out,
             )
         )  # fmt: skip
@@ -346,8 +348,10 @@ class Pipeline:
                     pageable_in=not straight, pageable_out=False, whole=True)  # fmt: skip
         plan = self._choose(work)
         slots, threads, why = plan.slots, plan.threads, ["chunk: each batch as it comes"]
+        if not threads and self._fixed.slots is None and self._device.stages:
+            slots = BATCH_SLOTS
         if threads and self._fixed.threads is None and size < SMALL_BATCH:
-            slots, threads = self._fixed.slots or DIRECT_SLOTS, 0
+            slots, threads = self._fixed.slots or BATCH_SLOTS, 0
             why.append(
                 f"staging: by the caller: batches under {SMALL_BATCH >> 10} KiB are copied before a thread wakes"
             )
@@ -382,10 +386,10 @@ class Pipeline:
         return plan
 
     def _pack_bytes(self) -> int:
-        costs = calibrate.costs_of(self._device)
+        """Give the bytes of a pack: a chunk of a run that has very many."""
         many = Work(rows=1 << 30, bytes_in=1 << 30, bytes_out=1 << 30, pageable_in=self._device.stages,
                     pageable_out=False, kernel_ns=self._kernel_ns)  # fmt: skip
-        return min(max(choose(many, costs, self._fixed).chunk_bytes, LEAST_PACK), MOST_PACK)
+        return min(max(self._choose(many).chunk_bytes, LEAST_PACK), MOST_PACK)
 
     def _all_straight(self, arrays: Sequence[HostArray]) -> bool | None:
         """Tell it of all of them; None where they differ."""

@@ -20,7 +20,7 @@ from math import log2
 from gapless.model import bounds
 from gapless.model.errors import GaplessError
 
-from .calibrate import Costs
+from .calibrate import Costs, Trial
 from .cpus import usable
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -54,6 +54,7 @@ class Work:
     pageable_out: bool
     kernel_ns: float | None = None  # a byte of input (or output, where there is no input); None: not seen yet
     whole: bool = False  # the chunks are the user's batches: not to be cut
+    lanes: bool = False  # the threads that stage may launch the kernel themselves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,22 +117,23 @@ def makespan(work: Work, costs: Costs, size: int, slots: int, staging: str, core
         return time + (pinned * costs.register if staging == "register" else 0.0)
     longest = max(time / servers for time, (_, _, servers) in zip(per_chunk, stages, strict=True))
     total = sum(per_chunk)
-    return (total + (chunks - 1) * max(longest, total / slots)) * _correction(costs, size, slots, cores)
+    return (total + (chunks - 1) * max(longest, total / slots)) * _correction(work, costs, size, slots, cores)
 
 
-def _correction(costs: Costs, size: int, slots: int, cores: int) -> float:
+def _correction(work: Work, costs: Costs, size: int, slots: int, cores: int) -> float:
     """Give how much longer the ring took than the model says, in the trial most like this."""
-    if not costs.trials:
+    alike = [trial for trial in costs.trials if trial[0] is work.lanes]
+    if not alike:
         return 1.0
-    nearest = min(costs.trials, key=lambda trial: abs(log2(max(size, 1) / trial[1])) + 2 * abs(log2(slots / trial[0])))
+    nearest = min(alike, key=lambda trial: abs(log2(max(size, 1) / trial[2])) + 2 * abs(log2(slots / trial[1])))
     return _missed(costs, nearest, cores)
 
 
 @lru_cache(maxsize=64)
-def _missed(costs: Costs, trial: tuple[int, int, int, float], cores: int) -> float:
-    slots, size, chunks, took = trial
+def _missed(costs: Costs, trial: Trial, cores: int) -> float:
+    lanes, slots, size, chunks, took = trial
     work = Work(rows=chunks, bytes_in=chunks * size, bytes_out=chunks * size, pageable_in=True, pageable_out=True,
-                kernel_ns=0.0)  # fmt: skip
+                kernel_ns=0.0, lanes=lanes)  # fmt: skip
     return took / makespan(work, replace(costs, trials=()), size, slots, "threads", cores)
 
 
@@ -143,7 +145,7 @@ def _stages(work: Work, costs: Costs, size: int, staging: str, threads: int) -> 
         (work.bytes_in / h2d, costs.h2d_latency, 1),
         (kernel * (work.bytes_in or work.bytes_out), 2e3, 1),
         (work.bytes_out / d2h, costs.d2h_latency, 1),
-        (0.0, costs.staged if staging == "threads" else costs.direct, 1),
+        (0.0, costs.direct if staging != "threads" else costs.lanes if work.lanes else costs.staged, 1),
     ]
     if staging == "threads":
         rate = costs.staging_rate(threads) / threads

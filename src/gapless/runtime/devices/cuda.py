@@ -25,6 +25,8 @@ from . import DeviceArray, HostArray, KernelOptions, Launch, Source
 from .address import address
 from .crew import Threads, copy
 
+RECENT = 500_000_000  # ns in which two clocks do not drift apart by what counts
+
 
 class CudaError(RuntimeError):
     """What the driver reports. The message begins with CUDA's name of the error."""
@@ -208,7 +210,7 @@ class Stream:
 
 
 def _calls_without_release() -> Any:
-    """Give the three calls that every chunk needs, made without letting go of the interpreter's lock.
+    """Give the calls that every chunk needs, made without letting go of the interpreter's lock.
 
     They only put something into a queue, in 1 or 2 us. Let go of at each of them, the lock would wander among the
     threads that stage, and each of its ways costs more than the call (a futex, and a CPU to wake).
@@ -218,6 +220,7 @@ def _calls_without_release() -> Any:
     calls.cuMemcpyHtoDAsync_v2.argtypes = (pointer, pointer, size, pointer)
     calls.cuMemcpyDtoHAsync_v2.argtypes = (pointer, pointer, size, pointer)
     calls.cuEventRecord.argtypes = (pointer, pointer)
+    calls.cuLaunchKernel.argtypes = (pointer, *(ctypes.c_uint,) * 7, pointer, pointer, pointer)
     return calls
 
 
@@ -332,7 +335,12 @@ class Cuda:
         return perf_counter_ns()
 
     def align_clock(self) -> None:
-        """Record an event in a stream of its own, wait for it, and take its time and the host's for the same."""
+        """Record an event in a stream of its own, wait for it, and take its time and the host's for the same.
+
+        Clocks that were tied a moment ago are left as they are.
+        """
+        if perf_counter_ns() - self.base[1] < RECENT and self.base[0] is not None:
+            return
         event = Event(self)
         with self.current():
             event.record(self._clock.handle)

@@ -6,6 +6,7 @@ While a function runs, the slot's stream is the current stream of every library 
 
 from __future__ import annotations
 
+import ctypes
 import inspect
 import sys
 from collections.abc import Callable, Iterator
@@ -310,17 +311,25 @@ def compiled(device: Cuda, source: CudaSource) -> Any:
 
 
 def _core(device: Cuda, kernel: Any, options: KernelOptions) -> Launch:
-    from cuda.core import LaunchConfig, launch  # pyright: ignore[reportMissingImports]
+    """Launch a kernel of cuda.core; not by its ``launch``, which lets go of the interpreter's lock (see cuda.py)."""
+    handle, calls = int(kernel.handle), device.calls
 
-    @lru_cache(maxsize=64)
-    def configured(blocks: int) -> Any:
-        return LaunchConfig(grid=blocks, block=options.block)
+    @lru_cache(maxsize=1024)
+    def parameters(pointers: tuple[int, ...], count: int) -> Any:
+        """Give what the driver takes: an array of the addresses of all arguments."""
+        values = (ctypes.c_uint64 * (len(pointers) + 1))(*pointers, count)
+        start, step = ctypes.addressof(values), ctypes.sizeof(ctypes.c_uint64)
+        places = (ctypes.c_void_p * len(values))(*(start + step * number for number in range(len(values))))
+        return places, values  # the values live as long as the places that point to them
 
     def start(stream: Stream, arrays: tuple[Any, ...], count: int) -> None:
-        config = configured(_blocks(count, options.block))
-        launch(stream.stream, config, kernel, *(array.pointer for array in arrays), np.uint64(count))
+        places, _ = parameters(tuple([array.pointer for array in arrays]), count)
+        blocks = _blocks(count, options.block)
+        device.expect(calls.cuLaunchKernel(handle, blocks, 1, 1, options.block, 1, 1, 0, stream.handle, places, None))
 
-    return _raw(options, start, in_any_thread=True)
+    launch = _raw(options, start, in_any_thread=True)
+    launch.kernel = kernel  # pyright: ignore[reportFunctionMemberAccess]  # it lives as long
+    return launch
 
 
 def _numba(device: Cuda, kernel: Any, options: KernelOptions) -> Launch:
