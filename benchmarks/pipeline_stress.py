@@ -14,8 +14,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gapless.runtime.devices.crew import Threads, copy
-from gapless.runtime.devices.cuda import Cuda
+from gapless.runtime.devices.crew import copy
+from gapless.runtime.devices.cuda import Cuda, Lanes
 from gapless.runtime.kernels import cuda_kernel
 from gapless.runtime.pipeline import Pipeline
 
@@ -38,12 +38,13 @@ def nap(chance: float = 0.2) -> None:
         time.sleep(random.random() * 300e-6)
 
 
-class SleepyThreads(Threads):
-    """A crew whose threads sleep before and after they copy."""
+class SleepyLanes(Lanes):
+    """A crew whose lanes sleep before and after they copy."""
 
-    def _copy(self, token, copies):
+    def copy(self, copies):
+        """Copy, between two naps."""
         nap()
-        done = super()._copy(token, copies)
+        done = super().copy(copies)
         nap()
         return done
 
@@ -55,9 +56,9 @@ class Sleepy(Cuda):
         super().__init__()
         self.key = self.name = f"{self.name}, sleepy"  # what it costs is nobody else's cost
 
-    def crew(self, lanes: int) -> Threads:
+    def crew(self, lanes: int) -> Lanes:
         """Make a crew that sleeps."""
-        return SleepyThreads(lanes, prepare=self.current)
+        return SleepyLanes(self, lanes)
 
     def copy(self, target, source) -> None:
         """Copy, after a nap."""

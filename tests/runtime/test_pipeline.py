@@ -376,7 +376,9 @@ def test_ctrl_c_stops_within_a_chunk_and_leaves_no_thread() -> None:
         "except KeyboardInterrupt:\n"
         "    pipe.close()\n"
         "    for thread in threading.enumerate():\n"
-        "        if thread is not threading.main_thread(): thread.join(20)\n"
+        "        if thread is not threading.main_thread():\n"
+        "            thread._started.wait(20)  # the signal may have come while it was being started\n"
+        "            thread.join(20)\n"
         "    print('stopped', len(calls) <= 4 + 2 * 2, threading.active_count())\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)

@@ -36,7 +36,7 @@ from .devices import Device, HostArray, KernelOptions, Launch, open_device
 from .kernels import name_of, output_specs
 from .report import PipelineReport, report
 from .resume import Journal
-from .slots import Chunk, Flight, Passage, Ring, RingMemoryError
+from .slots import TIMED, Chunk, Flight, Passage, Ring, RingMemoryError
 from .stock import Stock
 from .tune import Fixed, Plan, Work, choose
 
@@ -235,6 +235,7 @@ class Pipeline:
             return
         plan = self._plan_batches(first)
         run = _Run(plan, 0, progress, self._device, timed=timed)
+        run.is_prompt = isinstance(source, np.ndarray | list | tuple)
         flow = self._flow(run, chain([first], timed), sinks.Stream())
         try:
             for flight in flow:
@@ -267,7 +268,7 @@ class Pipeline:
                 with self._ring(run) as ring:
                     flow: Any = ring.flow(
                         chunks, self._launch, sink, slots=run.plan.slots, ahead=run.plan.ahead,
-                        staged=run.plan.threads > 0, straight=run.straight, log=run.log,
+                        staged=run.plan.threads > 0, straight=run.straight, prompt=run.is_prompt, log=run.log,
                     )  # fmt: skip
                     try:
                         for flight in flow:
@@ -455,6 +456,7 @@ class _Run:
         self.timed = timed
         self.caller_ns = 0
         self.straight: tuple[bool | None, bool | None] = (None, None)
+        self.is_prompt = True  # nobody waits for the input
         self.is_telling = False  # nothing but the plan decides how long it takes: no caller, no new pages
         self.started = self.ended = device.now_ns()
         self._device = device
@@ -530,9 +532,10 @@ def _kernel_ns(log: Sequence[Passage]) -> float | None:
     A kernel begins when it is launched, its input is there, and the one before it is through. How long it is held up
     between its parts by a host that launches late shows in most chunks, but not in the quickest.
     """
+    first = [passage for passage in log if passage.index < TIMED]  # all timed; lanes may have passed each other
     previous: int | None = 0
     rates: list[float] = []
-    for passage in log:
+    for passage in sorted(first, key=lambda passage: passage.computed or 0) or log:
         moved = passage.bytes_in or passage.bytes_out
         if moved and previous is not None and passage.copied is not None and passage.computed is not None:
             rates.append(max(passage.computed - max(passage.copied, passage.launched, previous), 0) / moved)

@@ -230,8 +230,11 @@ def _staging(log: Sequence[Passage], origin: int) -> Ranges:
 
 
 def _previous(end: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Give when the engine was free for each: the latest end so far of those before."""
-    return np.concatenate(([np.iinfo(np.int64).min], np.maximum.accumulate(end)[:-1]))[: len(end)]
+    """Give when the engine was free for each: the end before its own, of all. Chunks may have passed out of order."""
+    order = np.argsort(end, kind="stable")
+    before = np.empty_like(end)
+    before[order] = np.concatenate(([np.iinfo(np.int64).min], end[order][:-1]))[: len(end)]
+    return before
 
 
 def _none(end: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -15,8 +15,9 @@ Where a crew stages, a lane goes on to stage its slot's next chunk in as soon as
 one out: its copies are in order, and the copy out has waited for all else that used the slot's memory.
 
 Functions are called in the caller's thread, in order of the chunks (on the host device: in the slots' threads). Where a
-crew stages for a raw kernel, which runs nothing of the user's in Python, the lane takes its chunk all the way: it gives
-the commands as soon as it has staged the input. Each change of threads that this saves takes longer than the commands.
+crew stages for a raw kernel, which runs nothing of the user's in Python, a lane takes a chunk all the way, and then
+whichever is next: it stages the input, gives the commands, waits and copies the results out. A lane that the system
+holds up holds up no other, and each change of threads that this saves takes longer than the commands do.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from .devices.host import as_array
 from .stock import COUNTS_HOLDERS, is_unheld
 
 ALIGNMENT = 256  # bytes between arrays of one slot, as cudaMalloc aligns
+WAITING = 4  # chunks a lane that wait for one to be free: they take no memory yet
 KEPT = 64  # arrays on the device that a slot keeps, with what libraries made of them
 # A timed event between two operations holds an engine up for a microsecond or more, so that only some chunks have all
 # three: the first ones, and pairs of neighbours after them.
@@ -251,7 +253,7 @@ class Ring:
         self._blocks: list[HostArray] = []
         self._largest = 0
         self._slots: list[Slot] = []
-        self._lock = threading.Lock()  # lanes may ask for blocks
+        self._lock = threading.RLock()  # lanes may ask for blocks
 
     def slots(self, count: int) -> list[Slot]:
         """Give so many slots."""
@@ -275,13 +277,15 @@ class Ring:
         """
         if not COUNTS_HOLDERS or not self._largest:
             return None
-        blocks = self._blocks
-        for index in range(len(blocks)):
-            if is_unheld(blocks, index) and blocks[index].nbytes >= self._largest:
-                return blocks[index]
-        if len(self._blocks) < 2 * len(self._slots):
-            return self.new_block(self._largest)
-        return None
+        with self._lock:
+            blocks = self._blocks
+            for index in range(len(blocks)):
+                if is_unheld(blocks, index) and blocks[index].nbytes >= self._largest:
+                    return blocks[index]
+            # A slot has one and a chunk in it a spare one; those whose results the user looks at are more.
+            if len(blocks) < 3 * len(self._slots):
+                return self.new_block(self._largest)
+            return None
 
     def flow(
         self,
@@ -293,16 +297,20 @@ class Ring:
         ahead: int = 0,
         staged: bool = True,
         straight: tuple[bool | None, bool | None] = (None, None),
+        prompt: bool = True,
         log: deque[Passage],
     ) -> Iterator[Flight]:
         """Let chunks pass so many slots and give each, in order, when its results are back.
 
         *ahead* bounds how many are in flight at once, at most one a slot. *staged*: pageable memory is copied by a
         crew, a thread a slot; else by the caller. *straight*: whether the device copies from the inputs and to the
-        targets as they are; None: find out for each. What goes wrong in a kernel or the iterator comes out at its
-        chunk, after all earlier ones. However this ends, nothing is in flight after it, and no thread is left.
+        targets as they are; None: find out for each. *prompt*: the iterator lets nobody wait, so that free slots are
+        filled before results are given. What goes wrong in a kernel or the iterator comes out at its chunk, after all
+        earlier ones. However this ends, nothing is in flight after it, and no thread is left.
         """
-        run = _Run(self, launch, sink, slots=slots, ahead=ahead, staged=staged, straight=straight, log=log)
+        run = _Run(
+            self, launch, sink, slots=slots, ahead=ahead, staged=staged, straight=straight, prompt=prompt, log=log
+        )
         return run.flow(iter(chunks))
 
 
@@ -319,9 +327,11 @@ class _Run:
         ahead: int,
         staged: bool,
         straight: tuple[bool | None, bool | None],
+        prompt: bool,
         log: deque[Passage],
     ) -> None:
         self.ring = ring
+        self.prompt = prompt
         self.slots = ring.slots(slots)
         ahead = min(ahead or slots, slots)
         self.straight_in, self.straight_out = straight
@@ -332,10 +342,10 @@ class _Run:
         self.crew: Crew | None = ring.device.crew(slots) if staged else None
         # A lane may have its slot's next chunk waiting, unless the source is the user's or chunks in flight are bound.
         looks_ahead = staged and not sink.hands_over and ahead == slots
-        self.most = ahead * (2 if looks_ahead else 1)
+        self.lanes_launch = staged and getattr(launch, "in_any_thread", False)
+        self.most = ahead * (1 if not looks_ahead else 1 + WAITING if self.lanes_launch else 2)
         self.flights: deque[Flight] = deque()  # in the ring, oldest first
         self.waiting: deque[Flight] = deque()  # those not issued yet
-        self.lanes_launch = staged and getattr(launch, "in_any_thread", False)
         self.stopped = False
         self.last: dict[int, Flight] = {}  # what each slot was last used for
         self.next_slot = 0
@@ -347,7 +357,9 @@ class _Run:
         try:
             while True:
                 self.issue()
-                if self.flights and self.is_over(self.flights[0]):
+                if self.prompt and source is not None and self.has_room():
+                    source = self.take(source)
+                elif self.flights and self.is_over(self.flights[0]):
                     flight = self.flights[0]
                     self.check(flight)
                     self.retire(flight)
@@ -390,8 +402,10 @@ class _Run:
         self.taken = chunk.index + 1
         flight = Flight(chunk, slot, self.device.now_ns())
         self.flights.append(flight)
-        if not self.lanes_launch:
-            self.waiting.append(flight)
+        if self.lanes_launch and self.crew is not None:
+            self.crew.share(flight, lambda lane: self.set_out(flight, lane))
+            return source
+        self.waiting.append(flight)
         try:
             self.begin(flight)
         except Exception as problem:
@@ -399,7 +413,20 @@ class _Run:
         return None if flight.error is not None else source
 
     def begin(self, flight: Flight) -> None:
-        """Find the memory for the input, and have staged what the device cannot copy from where it is."""
+        """Have staged what the device cannot copy from where it is."""
+        pairs = self.places(flight)
+        if pairs and self.crew is not None:
+            self.crew.submit(flight.slot.index, flight, Copies(pairs))
+            return
+        if pairs:
+            start = self.device.now_ns()
+            for target, source in pairs:
+                self.device.copy(target, source)
+            flight.staged = (start, self.device.now_ns())
+        flight.ready = True
+
+    def places(self, flight: Flight) -> list[tuple[HostArray, Source]]:
+        """Find the memory for a chunk in its slot; give what must be staged, and into what."""
         chunk, slot = flight.chunk, flight.slot
         shapes = tuple([shape_of(source) for source in chunk.inputs])
         place = slot.place(shapes)
@@ -421,18 +448,7 @@ class _Run:
             flight.sends = [place.whole]
         if self.sink.hands_over:
             flight.spare = self.ring.spare()
-        if self.crew is not None and self.lanes_launch:
-            self.crew.submit(slot.index, flight, Copies(pairs, then=lambda: self.go_on(flight)))
-            return
-        if pairs and self.crew is not None:
-            self.crew.submit(slot.index, flight, Copies(pairs))
-            return
-        if pairs:
-            start = self.device.now_ns()
-            for target, source in pairs:
-                self.device.copy(target, source)
-            flight.staged = (start, self.device.now_ns())
-        flight.ready = True
+        return pairs
 
     def issue(self) -> None:
         """Give the commands of all chunks whose turn it is and whose input is there."""
@@ -447,6 +463,13 @@ class _Run:
             if self.crew is not None and flight.error is None:
                 self.crew.submit(flight.slot.index, flight, Copies(flight.returns, after=flight.slot.done))
 
+    def set_out(self, flight: Flight, lane: int) -> Copies:
+        """In a lane that is free: take a chunk on the way, through the lane's slot."""
+        if self.stopped:
+            return Copies([])
+        flight.slot, flight.begun = self.slots[lane], self.device.now_ns()
+        return Copies(self.places(flight), then=lambda: self.go_on(flight))
+
     def go_on(self, flight: Flight) -> Copies | None:
         """In a lane: give the commands of a chunk whose input is there, and say what to copy when they are over."""
         if self.stopped:
@@ -455,11 +478,13 @@ class _Run:
         self.give_commands(flight)
         if flight.error is not None:
             return None
+        return Copies(flight.returns, after=flight.slot.done, then=lambda: self.arrive(flight))
 
-        def note() -> None:
-            flight.times = self.times_of(flight)
-
-        return Copies(flight.returns, after=flight.slot.done, then=note)
+    def arrive(self, flight: Flight) -> None:
+        """In a lane: leave the slot to the chunk to come."""
+        flight.times = self.times_of(flight)
+        if flight.spare is not None:
+            flight.slot.block, flight.spare = flight.spare, None
 
     def give_commands(self, flight: Flight) -> None:
         slot, stream, now = flight.slot, flight.slot.stream, self.device.now_ns

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -133,6 +134,28 @@ def a_lane_goes_on_with_what_follows(device: Device) -> None:
     assert [one.token for one in done] == ["round", "next"], "a lane must end one thing before it begins the next"
     assert [len(one.spans) for one in done] == [2, 1], "a lane must say when it did each step"
     assert (result == 7).all(), "a lane's second step must wait for its event"
+
+
+def lanes_share_what_is_asked_of_any(device: Device) -> None:
+    """What is asked of whichever lane is free is done once, by a lane that does nothing else meanwhile."""
+    crew, results = device.crew(3), np.zeros((20, 50), np.uint8)
+    at_work: list[list[int]] = [[], [], []]
+    clashes: list[int] = []
+
+    def start(number: int, lane: int) -> Copies:
+        clashes.extend(at_work[lane])
+        at_work[lane].append(number)
+        return Copies([(results[number], np.full(50, number + 1, np.uint8))], then=lambda: at_work[lane].pop() and None)
+
+    try:
+        for number in range(20):
+            crew.share(number, partial(start, number))
+        done = [crew.next() for _ in range(20)]
+    finally:
+        crew.close()
+    assert sorted(one.token for one in done) == list(range(20)), "a token must come back once for everything asked"
+    assert (results == np.arange(1, 21)[:, None]).all(), "what was asked of any lane was not done"
+    assert not clashes, f"a lane began something before it had ended {clashes}"
 
 
 def a_crew_tells_what_went_wrong(device: Device) -> None:
@@ -291,6 +314,7 @@ CHECKS: tuple[Callable[[Device], None], ...] = (
     pinned_memory_is_known,
     a_crew_copies_and_gives_every_token_back,
     a_lane_goes_on_with_what_follows,
+    lanes_share_what_is_asked_of_any,
     a_crew_tells_what_went_wrong,
     a_closed_crew_leaves_no_thread,
     a_pipeline_gives_the_right_results,

@@ -115,6 +115,13 @@ class Crew(Protocol):
         """Ask a lane to copy; ``next`` will give the token back."""
         ...
 
+    def share(self, token: Any, start: Callable[[int], Copies]) -> None:
+        """Ask whichever lane is free next; it calls *start* with its number for what to copy.
+
+        One crew is either asked so, or lane by lane.
+        """
+        ...
+
     def next(self) -> Copied:
         """Wait until some lane is done with something, and say what. Ctrl-C gets through."""
         ...

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 from queue import SimpleQueue
 from time import perf_counter_ns
 from typing import Any
@@ -36,7 +37,8 @@ class Threads:
         self._prepare = prepare  # what a new thread does first
         self._done: SimpleQueue[list[Copied]] = SimpleQueue()
         self._heard: deque[Copied] = deque()
-        self._lanes: list[SimpleQueue[tuple[Any, Copies] | None]] = [SimpleQueue() for _ in range(lanes)]
+        self._lanes: list[SimpleQueue[Any]] = [SimpleQueue() for _ in range(lanes)]
+        self._shared: SimpleQueue[Any] = SimpleQueue()  # for whichever lane is free
         self._threads: list[threading.Thread | None] = [None] * lanes
         self._stopped = False
 
@@ -44,9 +46,13 @@ class Threads:
         """Ask a lane to copy; ``next`` will give the token back."""
         self._lanes[lane].put((token, copies))
         if self._threads[lane] is None:
-            thread = threading.Thread(target=self._work, args=(lane,), name=f"gapless-staging-{lane}", daemon=True)
-            self._threads[lane] = thread
-            thread.start()
+            self._begin(lane, self._lanes[lane])
+
+    def share(self, token: Any, start: Callable[[int], Copies]) -> None:
+        """Ask whichever lane is free next."""
+        self._shared.put((token, start))
+        if None in self._threads:
+            self._begin(self._threads.index(None), self._shared)
 
     def next(self) -> Copied:
         """Wait until some lane is done with something, and say what."""
@@ -59,33 +65,43 @@ class Threads:
         self._stopped = True
         for lane in self._lanes:
             lane.put(None)
+            self._shared.put(None)
         for thread in self._threads:
             if thread is not None:
                 thread.join()
 
-    def _work(self, lane: int) -> None:
+    def _begin(self, lane: int, tasks: SimpleQueue[Any]) -> None:
+        name = f"gapless-staging-{lane}"
+        thread = self._threads[lane] = threading.Thread(target=self._work, args=(lane, tasks), name=name, daemon=True)
+        thread.start()
+
+    def _work(self, lane: int, tasks: SimpleQueue[Any]) -> None:
         if self._prepare is not None:
             self._prepare()
-        tasks, done = self._lanes[lane], list[Copied]()
+        done: list[Copied] = []
         while (task := tasks.get()) is not None and not self._stopped:
-            token, copies = task
-            done.append(self._copy(token, copies))
-            if copies.after is None or tasks.empty():
+            token, what = task
+            done.append(self._do(lane, token, what))
+            if not isinstance(what, Copies) or what.after is None or tasks.empty():
                 self._done.put(done)
                 done = []
 
-    def _copy(self, token: Any, copies: Copies) -> Copied:
+    def _do(self, lane: int, token: Any, what: Copies | Callable[[int], Copies]) -> Copied:
         spans: list[tuple[int, int]] = []
-        following: Copies | None = copies
         try:
-            while following is not None:
-                if following.after is not None:
-                    following.after.wait()
-                start = perf_counter_ns()
-                for target, source in following.pairs:
-                    copy(target, source)
-                spans.append((start, perf_counter_ns()))
-                following = None if following.then is None else following.then()
+            copies: Copies | None = what if isinstance(what, Copies) else what(lane)
+            while copies is not None:
+                spans.append(self.copy(copies))
+                copies = None if copies.then is None else copies.then()
         except BaseException as problem:  # it comes out at its chunk, in the caller's thread
             return Copied(token, spans, problem)
         return Copied(token, spans)
+
+    def copy(self, copies: Copies) -> tuple[int, int]:
+        """Wait for what is to be waited for, and copy. Gives when copying began and ended."""
+        if copies.after is not None:
+            copies.after.wait()
+        start = perf_counter_ns()
+        for target, source in copies.pairs:
+            copy(target, source)
+        return start, perf_counter_ns()

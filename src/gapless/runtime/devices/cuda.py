@@ -21,10 +21,11 @@ import numpy as np
 from gapless.model.errors import GaplessError
 from gapless.model.kinds import OpKind
 
-from . import DeviceArray, HostArray, KernelOptions, Launch, Source
+from . import Copies, DeviceArray, HostArray, KernelOptions, Launch, Source
 from .address import address
 from .crew import Threads, copy
 
+_LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 RECENT = 500_000_000  # ns in which two clocks do not drift apart by what counts
 
 
@@ -135,7 +136,7 @@ class _Pinned:
 class Event:
     """A timed event."""
 
-    __slots__ = ("_device", "_recorded", "event", "handle")
+    __slots__ = ("_device", "event", "handle", "stream")
 
     def __init__(self, device: Cuda, *, spins: bool = True) -> None:
         from cuda.core import EventOptions  # pyright: ignore[reportMissingImports]
@@ -144,7 +145,7 @@ class Event:
         with device.current():
             self.event: Any = device.core.create_event(EventOptions(timing_enabled=True, blocking_sync=not spins))
         self.handle = int(self.event.handle)
-        self._recorded = False
+        self.stream = 0  # the one that it was recorded in last, if any
 
     def wait(self) -> None:
         """Let the calling thread wait."""
@@ -160,7 +161,7 @@ class Event:
 
     def time_ns(self) -> int:
         """Give when it was over, on the host's clock."""
-        if not self._recorded:
+        if not self.stream:
             return 0
         base, base_ns = self._device.base
         return base_ns + int((self.event - base) * 1e6)
@@ -168,7 +169,7 @@ class Event:
     def record(self, stream: int) -> None:
         """Record it in a stream, given by its handle."""
         self._device.expect(self._device.calls.cuEventRecord(self.handle, stream))
-        self._recorded = True
+        self.stream = stream
 
 
 class Stream:
@@ -215,13 +216,42 @@ def _calls_without_release() -> Any:
     They only put something into a queue, in 1 or 2 us. Let go of at each of them, the lock would wander among the
     threads that stage, and each of its ways costs more than the call (a futex, and a CPU to wake).
     """
-    calls = ctypes.PyDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    calls = ctypes.PyDLL(_LIBRARY)
     pointer, size = ctypes.c_void_p, ctypes.c_size_t
     calls.cuMemcpyHtoDAsync_v2.argtypes = (pointer, pointer, size, pointer)
     calls.cuMemcpyDtoHAsync_v2.argtypes = (pointer, pointer, size, pointer)
     calls.cuEventRecord.argtypes = (pointer, pointer)
     calls.cuLaunchKernel.argtypes = (pointer, *(ctypes.c_uint,) * 7, pointer, pointer, pointer)
     return calls
+
+
+class Lanes(Threads):
+    """A crew whose lanes wait and copy in one call where they can.
+
+    An asynchronous copy from host to host is the calling thread's: it waits for the stream, copies, and returns when
+    that is complete (table of section 3; the order is that of the stream, R1.3). So the interpreter's lock, which all
+    lanes wait for, is given away and got again once instead of twice.
+    """
+
+    def __init__(self, device: Cuda, lanes: int) -> None:
+        super().__init__(lanes, prepare=device.current)
+        self._device = device
+
+    def copy(self, copies: Copies) -> tuple[int, int]:
+        """Wait for what is to be waited for, and copy."""
+        event = cast("Event | None", copies.after)
+        if event is None or not event.stream or len(copies.pairs) != 1:  # the list may grow until the event is done
+            return super().copy(copies)
+        target, source = copies.pairs[0]
+        if not isinstance(source, np.ndarray) or not (target.flags.c_contiguous and source.flags.c_contiguous):
+            return super().copy(copies)
+        begun = perf_counter_ns()
+        with self._device.current():
+            self._device.expect(
+                self._device.copying.cuMemcpyAsync(address(target), address(source), source.nbytes, event.stream)
+            )
+        end = perf_counter_ns()
+        return min(max(begun, event.time_ns()), end), end
 
 
 class Cuda:
@@ -243,6 +273,8 @@ class Cuda:
         self._context = check(driver.cuCtxGetCurrent())
         self._local.set = True
         self.calls = _calls_without_release()
+        self.copying = ctypes.CDLL(_LIBRARY)  # calls that do let go of it
+        self.copying.cuMemcpyAsync.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
         self.name = str(self.core.name) if str(self.core.name).startswith("NVIDIA") else f"NVIDIA {self.core.name}"
         self.key = f"{self.name}, CUDA {check(driver.cuDriverGetVersion())}"
         self._clock = Stream(self, 0)
@@ -320,9 +352,9 @@ class Cuda:
         """Copy in the calling thread."""
         copy(target, source)
 
-    def crew(self, lanes: int) -> Threads:
+    def crew(self, lanes: int) -> Lanes:
         """Make a crew."""
-        return Threads(lanes, prepare=self.current)
+        return Lanes(self, lanes)
 
     def kernel(self, kernel: Any, options: KernelOptions) -> Launch:
         """Make any kernel a launch."""

@@ -129,7 +129,7 @@ class Task:
     """What a lane was asked to do."""
 
     token: Any
-    copies: Copies
+    copies: Copies | Callable[[int], Copies]
     message: str  # names the asking and the answer in the log
     spans: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     problem: BaseException | None = None
@@ -144,20 +144,37 @@ class Crew:
         self._device = device
         self._lanes: list[list[Task]] = [[] for _ in range(lanes)]  # the first of each is under way
         self._before: list[Item | None] = [None] * lanes
+        self._shared: list[Task] = []  # for whichever lane is free
         self._asked: list[Task] = []
         self._count = 0
 
     def submit(self, lane: int, token: Any, copies: Copies) -> None:
         """Ask a lane to copy."""
-        device = self._device
-        self._count += 1
-        task = Task(token, copies, f"{device.names}.{id(self)}.{self._count}")
-        device.note(Entry("main", "send", f"ask {task.message}"))
-        self._asked.append(task)
+        task = self._task(token, copies)
         self._lanes[lane].append(task)
         if len(self._lanes[lane]) == 1:
             self._add(lane, task, copies)
-        device.explore()
+        self._device.explore()
+
+    def share(self, token: Any, start: Callable[[int], Copies]) -> None:
+        """Ask whichever lane is free next."""
+        self._shared.append(self._task(token, start))
+        free = [lane for lane, tasks in enumerate(self._lanes) if not tasks]
+        if free:
+            self._take_shared(self._device.choose(free, key=lambda lane: lane))
+        self._device.explore()
+
+    def _task(self, token: Any, copies: Copies | Callable[[int], Copies]) -> Task:
+        self._count += 1
+        task = Task(token, copies, f"{self._device.names}.{id(self)}.{self._count}")
+        self._device.note(Entry("main", "send", f"ask {task.message}"))
+        self._asked.append(task)
+        return task
+
+    def _take_shared(self, lane: int) -> None:
+        task = self._shared.pop(0)
+        self._lanes[lane].append(task)
+        self._add(lane, task, task.copies)
 
     def next(self) -> Copied:
         """Wait until some lane is done with something."""
@@ -172,15 +189,17 @@ class Crew:
 
     def close(self) -> None:
         """Let what was begun happen."""
+        self._shared.clear()
         for tasks in self._lanes:
             del tasks[1:]
             while tasks:
                 self._device.reach(tasks[0].last)
         self._asked.clear()
 
-    def _add(self, lane: int, task: Task, copies: Copies) -> None:
+    def _add(self, lane: int, task: Task, copies: Copies | Callable[[int], Copies]) -> None:
         """Let a lane go on with some copies of its task."""
-        device, thread, event = self._device, f"lane{lane}", copies.after
+        device, thread = self._device, f"lane{lane}"
+        event = copies.after if isinstance(copies, Copies) else None
         work = Entry(thread, "write", f"copy {task.message}.{len(task.spans)}")
 
         def run() -> None:
@@ -190,18 +209,21 @@ class Crew:
                 device.note(Entry(thread, "sync", cast(Event, event).name))
             device.note(work)
             following: Copies | None = None
-            with device.doing(work):
-                try:
-                    for target, source in copies.pairs:
+            now: Copies | None = None
+            try:
+                with device.as_thread(thread, device.begin(item)):
+                    now = copies if isinstance(copies, Copies) else copies(lane)
+                with device.doing(work):
+                    for target, source in now.pairs:
                         device.copy(target, source)
-                except BaseException as problem:
-                    task.problem = problem
+            except BaseException as problem:
+                task.problem = problem
             end = device.begin(item) + device.cost(None, work)
             task.spans.append((end - work.duration, end))
-            if task.problem is None and copies.then is not None:
+            if task.problem is None and now is not None and now.then is not None:
                 with device.as_thread(thread, end):
                     try:
-                        following = copies.then()
+                        following = now.then()
                     except BaseException as problem:
                         task.problem = problem
             if following is not None:
@@ -212,6 +234,8 @@ class Crew:
             self._lanes[lane].remove(task)
             if self._lanes[lane]:
                 self._add(lane, self._lanes[lane][0], self._lanes[lane][0].copies)
+            elif self._shared:
+                self._take_shared(lane)
 
         awaited: Item | None = getattr(event, "item", None)
         after = [item for item in (self._before[lane], awaited) if item is not None]
