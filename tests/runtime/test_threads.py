@@ -60,6 +60,42 @@ def test_streams_whose_results_are_kept_and_dropped(threads: int, raw: bool) -> 
                 assert all(np.array_equal(old, Y[:length]) for old, length in kept)
 
 
+class Tight(StagedHost):
+    """One allocation of device memory fails."""
+
+    def __init__(self, failing: int, *, raw: bool) -> None:
+        super().__init__(raw=raw)
+        self.left = failing
+
+    def memory(self, nbytes: int) -> Any:
+        self.left -= 1
+        if self.left == 0:
+            raise MemoryError("on purpose")
+        return super().memory(nbytes)
+
+
+@pytest.mark.parametrize("threads", [0, 4])
+@pytest.mark.parametrize("raw", [False, True])
+@pytest.mark.parametrize("pinned", [False, True])
+@pytest.mark.parametrize("failing", [1, 2, 4])
+def test_what_has_arrived_is_not_done_again_when_memory_runs_out(
+    threads: int, raw: bool, pinned: bool, failing: int
+) -> None:
+    """Results that lie where their input lay would be computed from results."""
+    device = Tight(failing, raw=raw)
+    x = device.pinned(X.nbytes).view(np.float32) if pinned else np.empty_like(X)
+    for _ in range(5):
+        device.left = failing
+        x[:] = X
+        with (
+            Pipeline(lambda a: 2 * a + 1, device=device, slots=4, threads=threads, chunk=4000) as pipe,
+            pytest.warns(ResourceWarning, match="Memory ran out"),
+        ):
+            pipe(x, out=x)
+        assert np.array_equal(x, Y)
+        assert len(pipe.report().notes) == 1
+
+
 @pytest.mark.parametrize("raw", [False, True])
 def test_a_failing_kernel_among_many_lanes(raw: bool) -> None:
     """An error that a stream's own thread finds, after the lane has been asked to copy the result out."""

@@ -309,7 +309,7 @@ _by_lanes.in_any_thread = True  # pyright: ignore[reportFunctionMemberAccess]
 class _Into:
     """Results go to their place in an array of bytes."""
 
-    hands_over = False
+    hands_over = ordered = False
 
     def __init__(self, whole: HostArray) -> None:
         self._whole = whole

@@ -162,6 +162,7 @@ class Pipeline:
                     self._all_straight(arrays),
                     not self._device.stages if targets is None else self._all_straight(targets),
                 )
+                run.in_place = any(np.may_share_memory(one, other) for one in targets or () for other in arrays)
                 run.is_telling = targets is not None and journal is None
                 with closing(self._flow(run, cut(arrays, spans), sink)) as flow:
                     for flight in flow:
@@ -278,9 +279,14 @@ class Pipeline:
                     except RingMemoryError as problem:
                         if shrunk:
                             raise GaplessError(f"{_out_of_memory(run.plan, again=True)} {problem}") from problem.problem
-                        unfinished = problem.chunks
+                        if run.in_place and sink.ordered:  # the input of what is to be done again may be overwritten
+                            raise problem.problem from None
+                        unfinished, finished = problem.chunks, problem.finished
                     finally:
                         flow.close()
+                for flight in finished:
+                    run.advance(flight)
+                    yield flight
                 shrunk = True
                 self._drop_rings()
                 chunks = run.shrink(unfinished, chunks)
@@ -456,6 +462,7 @@ class _Run:
         self.timed = timed
         self.caller_ns = 0
         self.straight: tuple[bool | None, bool | None] = (None, None)
+        self.in_place = False  # results are put where the input is
         self.is_prompt = True  # nobody waits for the input
         self.is_telling = False  # nothing but the plan decides how long it takes: no caller, no new pages
         self.started = self.ended = device.now_ns()

@@ -18,7 +18,7 @@ from .stock import Stock
 class Stream:
     """Results go to whoever iterates."""
 
-    hands_over = True
+    hands_over = ordered = True
 
     def target(self, chunk: Chunk, number: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray | None:
         """Leave it to the ring."""
@@ -33,6 +33,11 @@ class Whole:
     """
 
     hands_over = False
+
+    @property
+    def ordered(self) -> bool:
+        """Tell whether there are results that are put one after another, or folded."""
+        return bool(self._parts)
 
     def __init__(
         self, rows: int, out: Sequence[HostArray] | None, fold: Callable[[Any, Any], Any] | None, stock: Stock

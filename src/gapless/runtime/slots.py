@@ -93,6 +93,7 @@ class Sink(Protocol):
     """Where results go."""
 
     hands_over: bool  # results that have no target are given to the user in the pinned memory they came to
+    ordered: bool  # whether it matters in which order chunks are given
 
     def target(self, chunk: Chunk, number: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray | None:
         """Give the memory for one output of a chunk; None: it has none, the ring finds some.
@@ -115,6 +116,7 @@ class Flight:
     launched: int = 0
     returned: int = 0
     given: int = 0
+    sent: bool = False  # its results were given on the way; not so after a failure or a stop
     back: bool = False  # a lane has said that its results are back
     sends: list[tuple[Any, HostArray]] = field(default_factory=list[Any])  # what the device copies
     inputs: tuple[Any, ...] = ()
@@ -131,12 +133,16 @@ class Flight:
 
 
 class RingMemoryError(Exception):
-    """Memory ran out; *chunks* have not been finished, in order. The ring is free again."""
+    """Memory ran out. The ring is free again.
 
-    def __init__(self, problem: BaseException, chunks: list[Chunk]) -> None:
+    *chunks* have not been finished, in order; *finished* have, though they come after the one that failed.
+    """
+
+    def __init__(self, problem: BaseException, chunks: list[Chunk], finished: list[Flight]) -> None:
         super().__init__(str(problem))
         self.problem = problem
         self.chunks = chunks
+        self.finished = finished
 
 
 def layout(arrays: Shapes) -> tuple[list[int], int]:
@@ -340,6 +346,7 @@ class _Run:
         self.sink = sink
         self.log = log
         self.crew: Crew | None = ring.device.crew(slots) if staged else None
+        self.has_crew = staged
         # A lane may have its slot's next chunk waiting, unless the source is the user's or chunks in flight are bound.
         looks_ahead = staged and not sink.hands_over and ahead == slots
         self.lanes_launch = staged and getattr(launch, "in_any_thread", False)
@@ -550,6 +557,7 @@ class _Run:
         flight.results = tuple(result for result in results if result is not None)
         if all(target is not None for _, _, target in by_block):
             flight.spare = None  # nothing lies in the block that the user would get
+        flight.sent = True
 
     def is_straight(self, array: HostArray) -> bool:
         """Tell whether the device copies this memory as it is."""
@@ -595,7 +603,7 @@ class _Run:
             flight.error = copied.error
         spans = copied.spans or [None]
         if self.lanes_launch:
-            flight.ready = flight.back = True
+            flight.ready, flight.back = True, flight.is_issued
             flight.staged = spans[0] if flight.bytes_in else None
             flight.unstaged = spans[-1] if flight.returns and len(spans) > 1 else None
         elif flight.is_issued:
@@ -619,24 +627,35 @@ class _Run:
             return
         self.stopped = True
         if flight.chunk.index >= 0 and out_of_memory(problem):
-            unfinished = [other.chunk for other in self.flights if other.chunk.index >= 0]
+            flights = [other for other in self.flights if other.chunk.index >= 0]
             self.drain()
-            raise RingMemoryError(problem, unfinished) from problem
+            # Results that have arrived stay: the input may be where they are now.
+            finished = [] if self.sink.ordered else [other for other in flights if self.has_arrived(other)]
+            for other in finished:
+                if self.has_crew and not self.lanes_launch and not other.back:
+                    other.times = self.times_of(other)
+                self.retire(other)
+            rest = [other.chunk for other in flights if other not in finished]
+            raise RingMemoryError(problem, rest, finished) from problem
         if flight.chunk.index >= 0:
             problem.add_note(f"gapless: this happened in {flight.chunk.where()}")
         raise problem
 
+    def has_arrived(self, flight: Flight) -> bool:
+        """Tell, of a ring that is drained, whether a chunk's results are where they belong."""
+        return flight.error is None and flight.sent and (flight.back or not flight.returns)
+
     def retire(self, flight: Flight) -> None:
         """Free the slot, and note when the chunk passed what."""
         slot = flight.slot
-        if self.crew is None and flight.returns:
+        if not self.has_crew and flight.returns:
             start = self.device.now_ns()
             for target, source in flight.returns:
                 self.device.copy(target, source)
             flight.unstaged = (start, self.device.now_ns())
         if flight.spare is not None:
             slot.block = flight.spare
-        copied, computed, done = flight.times if self.crew is not None else self.times_of(flight)
+        copied, computed, done = flight.times if self.has_crew else self.times_of(flight)
         flight.spare, flight.outputs, flight.inputs = None, (), ()
         flight.sends.clear()
         flight.chunk.held = None
@@ -673,7 +692,8 @@ class _Run:
         crew, self.crew = self.crew, None
         try:
             if crew is not None:
-                crew.close()  # nothing is given to the device after this
+                for copied in crew.close():  # nothing is given to the device after this
+                    self.hear(copied)
         finally:
             for flight in self.flights:
                 if flight.is_issued:

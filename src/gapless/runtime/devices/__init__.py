@@ -126,8 +126,8 @@ class Crew(Protocol):
         """Wait until some lane is done with something, and say what. Ctrl-C gets through."""
         ...
 
-    def close(self) -> None:
-        """Let the lanes finish the copy they are at, drop the rest, and wait until the threads are gone."""
+    def close(self) -> list[Copied]:
+        """Let the lanes finish what they are at, drop the rest, wait until the threads are gone; give what is news."""
         ...
 
 

@@ -56,12 +56,12 @@ class Threads:
 
     def next(self) -> Copied:
         """Wait until some lane is done with something, and say what."""
-        if not self._heard:
+        while not self._heard:
             self._heard.extend(self._done.get())
         return self._heard.popleft()
 
-    def close(self) -> None:
-        """Let the lanes finish the copy they are at, drop the rest, and wait until the threads are gone."""
+    def close(self) -> list[Copied]:
+        """Let the lanes finish what they are at, drop the rest, wait until the threads are gone; give what is news."""
         self._stopped = True
         for lane in self._lanes:
             lane.put(None)
@@ -69,6 +69,11 @@ class Threads:
         for thread in self._threads:
             if thread is not None:
                 thread.join()
+        news = list(self._heard)
+        while not self._done.empty():
+            news += self._done.get()
+        self._heard.clear()
+        return news
 
     def _begin(self, lane: int, tasks: SimpleQueue[Any]) -> None:
         name = f"gapless-staging-{lane}"
@@ -85,6 +90,7 @@ class Threads:
             if not isinstance(what, Copies) or what.after is None or tasks.empty():
                 self._done.put(done)
                 done = []
+        self._done.put(done)
 
     def _do(self, lane: int, token: Any, what: Copies | Callable[[int], Copies]) -> Copied:
         spans: list[tuple[int, int]] = []

@@ -187,14 +187,16 @@ class Crew:
         device.advance_to(task.spans[-1][1])
         return Copied(task.token, task.spans, task.problem)
 
-    def close(self) -> None:
+    def close(self) -> list[Copied]:
         """Let what was begun happen."""
         self._shared.clear()
         for tasks in self._lanes:
             del tasks[1:]
             while tasks:
                 self._device.reach(tasks[0].last)
+        news = [Copied(task.token, task.spans, task.problem) for task in self._asked if task.is_over]
         self._asked.clear()
+        return news
 
     def _add(self, lane: int, task: Task, copies: Copies | Callable[[int], Copies]) -> None:
         """Let a lane go on with some copies of its task."""
