@@ -10,9 +10,9 @@ import pytest
 
 from gapless.model.errors import GaplessError
 from gapless.model.races import find_races
-from gapless.runtime import slots
 from gapless.runtime.devices import Copies
 from gapless.runtime.devices.simulated import Crew, Simulated
+from gapless.runtime.flow import Run
 from gapless.runtime.pipeline import Pipeline
 
 X = np.random.default_rng(0).random(997, dtype=np.float32)
@@ -73,15 +73,15 @@ def test_a_ring_that_reads_results_too_early_is_caught(monkeypatch: pytest.Monke
 
 def test_a_lane_that_reads_results_too_early_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same where the lane gives the commands itself."""
-    go_on = slots._Run.go_on
-    monkeypatch.setattr(slots._Run, "go_on", lambda run, flight: _no_wait(go_on(run, flight)))
+    go_on = Run.go_on
+    monkeypatch.setattr(Run, "go_on", lambda run, flight: _no_wait(go_on(run, flight)))
     assert "d2h" in _caught_in_staging(raw=True)
 
 
 def test_a_ring_that_reuses_a_slot_too_soon_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the caller stages, its wait before a slot's next use is the one that counts."""
-    monkeypatch.setattr(slots._Run, "is_over", lambda run, flight: flight.is_issued)
-    monkeypatch.setattr(slots._Run, "check", lambda run, flight: None)
+    monkeypatch.setattr(Run, "is_over", lambda run, flight: flight.is_issued)
+    monkeypatch.setattr(Run, "check", lambda run, flight: None)
     found = ""
     for seed in range(20):
         device = Simulated(seed=seed)

@@ -120,6 +120,69 @@ def test_costs_are_kept_in_a_file_and_measured_anew_where_it_is_broken(
     assert len(measured) == 6
 
 
+class Gpu(Host):
+    """A device with costs of its own."""
+
+    stages = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.name = self.key = "another GPU"
+
+
+def test_runs_that_contradict_what_was_measured_have_it_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, and not for the run that allocates, nor for one whose result's pages are new."""
+    monkeypatch.setattr(calibrate, "_known", {"another GPU": replace(H200, h2d_rate=1e-3, d2h_rate=1e-3)})
+    monkeypatch.setattr(calibrate, "_renewed", set())
+    monkeypatch.setattr("gapless.runtime.pipeline.TELLING", 0)
+    measured: list[int] = []
+    monkeypatch.setattr(calibrate, "_measured", lambda device: measured.append(1) or H200)
+    x = np.zeros(100_000, np.float32)
+    out = np.zeros_like(x)
+    with Pipeline(lambda a: a, device=Gpu(), threads=0) as pipe:
+        counts = []
+        for fresh in (True, True, True, False, False, False, False, False, False):
+            pipe(x, out=None if fresh else out)
+            counts.append(len(measured))
+    assert counts[:4] == [0] * 4
+    assert counts[-1] == 1
+
+
+def test_trials_correct_what_the_model_says() -> None:
+    """A ring that took twice as long as the model says for some chunks is not given those."""
+    plain = choose(PAGEABLE, H200, Fixed(slots=8), cores=16)
+    model = makespan(
+        replace(PAGEABLE, kernel_ns=0.0, bytes_in=64 * MIB, bytes_out=64 * MIB), H200, MIB, 8, "threads", 16
+    )
+    small, large = ((False, 8, MIB, 64, model * factor) for factor in (1.0, 2.0))
+    assert makespan(PAGEABLE, replace(H200, trials=(small,)), MIB, 8, "threads", 16) == pytest.approx(
+        makespan(PAGEABLE, H200, MIB, 8, "threads", 16), rel=1e-6
+    )
+    corrected = replace(H200, trials=(large,))
+    assert makespan(PAGEABLE, corrected, MIB, 8, "threads", 16) == pytest.approx(
+        2 * makespan(PAGEABLE, H200, MIB, 8, "threads", 16), rel=1e-6
+    )
+    bad = (False, 8, plain.chunk_bytes, 8, 1e12)
+    good = (False, 8, plain.chunk_bytes // 8, 64, model)
+    assert choose(PAGEABLE, replace(H200, trials=(bad, good)), Fixed(slots=8), cores=16).chunk_bytes < plain.chunk_bytes
+    assert (
+        choose(replace(PAGEABLE, lanes=True), replace(H200, trials=(bad,)), Fixed(slots=8), cores=16).predicted_ns
+        < 1e12
+    )
+
+
+def test_what_was_not_timed_is_interpolated_and_said() -> None:
+    x = np.zeros(1 << 16, np.float32)
+    with Pipeline(lambda a: a + 1, device=Simulated(), chunk=1 << 12, slots=2) as pipe:
+        pipe(x)
+        timeline = pipe.report().timeline
+    assert len(timeline.ops) == 3 * 64
+    assert (timeline.ops.end >= timeline.ops.start).all()
+    (said,) = [one.text for one in timeline.unknown if one.what == "stage-ends"]
+    assert "42 of 64" in said
+    assert pipe.report().busy["H2D"] > 0.3
+
+
 def test_bench_gives_a_profile_that_the_model_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gapless.runtime.bench.CURVE", (4, 64 * KIB, MIB))
     monkeypatch.setattr("gapless.runtime.bench.DUPLEX", (64 * KIB, MIB))

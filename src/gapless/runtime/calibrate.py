@@ -23,6 +23,7 @@ from gapless.model.kinds import OpKind
 from .chunks import cut
 from .cpus import usable
 from .devices import Copies, Device, Event, HostArray, Job, Launch
+from .flow import flow
 from .slots import Chunk, Ring
 
 MIB = 1 << 20
@@ -231,7 +232,7 @@ class Bench:
         for _ in range(4):
             start = self.device.now_ns()
             chunks = cut([source], spans)
-            for _ in ring.flow(chunks, launch, _Into(target), slots=slots, staged=staged, log=deque()):
+            for _ in flow(ring, chunks, launch, _Into(target), slots=slots, staged=staged, log=deque()):
                 pass
             times.append(self.device.now_ns() - start)
         return float(median(times[1:])) / count
@@ -274,7 +275,7 @@ class Bench:
                     times: list[int] = []
                     for _ in range(3):
                         start = self.device.now_ns()
-                        for _ in ring.flow(cut([source], spans), launch, _Into(target), slots=slots, log=deque()):
+                        for _ in flow(ring, cut([source], spans), launch, _Into(target), slots=slots, log=deque()):
                             pass
                         times.append(self.device.now_ns() - start)
                     found.append((launch is _by_lanes, slots, size, count, float(median(times[1:]))))

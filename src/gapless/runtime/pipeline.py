@@ -33,6 +33,7 @@ from . import calibrate, sinks
 from .chunks import as_host, batches, cut, rows_of, spans_of, unpack, without
 from .cpus import usable
 from .devices import Device, HostArray, KernelOptions, Launch, open_device
+from .flow import flow as pass_ring
 from .kernels import name_of, output_specs
 from .report import PipelineReport, report
 from .resume import Journal
@@ -267,8 +268,8 @@ class Pipeline:
         try:
             while True:
                 with self._ring(run) as ring:
-                    flow: Any = ring.flow(
-                        chunks, self._launch, sink, slots=run.plan.slots, ahead=run.plan.ahead,
+                    flow: Any = pass_ring(
+                        ring, chunks, self._launch, sink, slots=run.plan.slots, ahead=run.plan.ahead,
                         staged=run.plan.threads > 0, straight=run.straight, prompt=run.is_prompt, log=run.log,
                     )  # fmt: skip
                     try:

@@ -1,0 +1,448 @@
+"""One run through the ring: who stages, who gives the commands, in which order, and how it ends.
+
+Where a crew stages, a lane goes on to stage its slot's next chunk in as soon as it has copied the results of the last
+one out: its copies are in order, and the copy out has waited for all else that used the slot's memory.
+
+Functions are called in the caller's thread, in order of the chunks (on the host device: in the slots' threads). Where a
+crew stages for a raw kernel, which runs nothing of the user's in Python, a lane takes a chunk all the way, and then
+whichever is next: it stages the input, gives the commands, waits and copies the results out. A lane that the system
+holds up holds up no other, and each change of threads that this saves takes longer than the commands do.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from gapless.model.kinds import OpKind
+
+from .devices import Copied, Copies, Crew, Event, HostArray, Job, Launch, Source, out_of_memory
+from .devices.host import as_array
+from .slots import Chunk, Flight, Passage, Ring, RingMemoryError, Sink, Slot, is_timed, layout, shape_of
+
+WAITING = 4  # chunks a lane that wait for one to be free: they take no memory yet
+
+
+def flow(
+    ring: Ring,
+    chunks: Iterable[Chunk],
+    launch: Launch,
+    sink: Sink,
+    *,
+    slots: int,
+    ahead: int = 0,
+    staged: bool = True,
+    straight: tuple[bool | None, bool | None] = (None, None),
+    prompt: bool = True,
+    log: deque[Passage],
+) -> Iterator[Flight]:
+    """Let chunks pass so many slots of a ring and give each, in order, when its results are back.
+
+    *ahead* bounds how many are in flight at once, at most one a slot. *staged*: pageable memory is copied by a crew, a
+    thread a slot; else by the caller. *straight*: whether the device copies from the inputs and to the targets as they
+    are; None: find out for each. *prompt*: the iterator lets nobody wait, so that free slots are filled before results
+    are given. What goes wrong in a kernel or the iterator comes out at its chunk, after all earlier ones. However this
+    ends, nothing is in flight after it, and no thread is left.
+    """
+    run = Run(ring, launch, sink, slots=slots, ahead=ahead, staged=staged, straight=straight, prompt=prompt, log=log)
+    return run.flow(iter(chunks))
+
+
+class Run:
+    """A run and all that is in flight."""
+
+    def __init__(
+        self,
+        ring: Ring,
+        launch: Launch,
+        sink: Sink,
+        *,
+        slots: int,
+        ahead: int,
+        staged: bool,
+        straight: tuple[bool | None, bool | None],
+        prompt: bool,
+        log: deque[Passage],
+    ) -> None:
+        self.ring = ring
+        self.prompt = prompt
+        self.slots = ring.slots(slots)
+        ahead = min(ahead or slots, slots)
+        self.straight_in, self.straight_out = straight
+        self.device = ring.device
+        self.launch = launch
+        self.sink = sink
+        self.log = log
+        self.crew: Crew | None = ring.device.crew(slots) if staged else None
+        self.has_crew = staged
+        # A lane may have its slot's next chunk waiting, unless the source is the user's or chunks in flight are bound.
+        looks_ahead = staged and not sink.hands_over and ahead == slots
+        self.lanes_launch = staged and getattr(launch, "in_any_thread", False)
+        self.most = ahead * (1 if not looks_ahead else 1 + WAITING if self.lanes_launch else 2)
+        self.flights: deque[Flight] = deque()  # in the ring, oldest first
+        self.waiting: deque[Flight] = deque()  # those not issued yet
+        self.stopped = False
+        self.last: dict[int, Flight] = {}  # what each slot was last used for
+        self.next_slot = 0
+        self.taken = 0  # number of the chunk to come
+        self.pinned: Any = None  # an array that is known to be pinned
+
+    def flow(self, chunks: Iterator[Chunk]) -> Iterator[Flight]:
+        """Let chunks pass, and give each when it is back."""
+        source: Iterator[Chunk] | None = chunks
+        try:
+            while True:
+                self.issue()
+                if self.prompt and source is not None and self.has_room():
+                    source = self.take(source)
+                elif self.flights and self.is_over(self.flights[0]):
+                    flight = self.flights[0]
+                    self.check(flight)
+                    self.retire(flight)
+                    self.flights.popleft()
+                    yield flight
+                elif source is not None and self.has_room():
+                    source = self.take(source)
+                elif self.flights:
+                    self.wait()
+                else:
+                    return
+        finally:
+            self.stopped = True
+            self.drain()
+
+    def is_free(self, slot: Slot) -> bool:
+        """Tell whether the results of the slot's last chunk are out of its memory, where a lane copies them out."""
+        last = self.last.get(slot.index)
+        return self.crew is None or last is None or last.back or last.error is not None
+
+    def has_room(self) -> bool:
+        """Tell whether the next slot is free, or its lane has been asked to free it."""
+        slots = len(self.slots)
+        if len(self.flights) >= self.most:
+            return False
+        return self.lanes_launch or len(self.flights) < slots or self.flights[-slots].is_issued
+
+    def take(self, source: Iterator[Chunk]) -> Iterator[Chunk] | None:
+        """Let the next chunk into the ring; None when there are no more."""
+        slot = self.slots[self.next_slot]
+        try:
+            chunk = next(source, None)
+        except Exception as problem:
+            problem.add_note(f"gapless: the input gave this in place of chunk {self.taken}")
+            self.flights.append(Flight(Chunk(-1, 0, 0, ()), slot, self.device.now_ns(), ready=True, error=problem))
+            return None
+        if chunk is None:
+            return None
+        self.next_slot = (self.next_slot + 1) % len(self.slots)
+        self.taken = chunk.index + 1
+        flight = Flight(chunk, slot, self.device.now_ns())
+        self.flights.append(flight)
+        if self.lanes_launch and self.crew is not None:
+            self.crew.share(flight, lambda lane: self.set_out(flight, lane))
+            return source
+        self.waiting.append(flight)
+        try:
+            self.begin(flight)
+        except Exception as problem:
+            flight.error, flight.ready = problem, True
+        return None if flight.error is not None else source
+
+    def begin(self, flight: Flight) -> None:
+        """Have staged what the device cannot copy from where it is."""
+        pairs = self.places(flight)
+        if pairs and self.crew is not None:
+            self.crew.submit(flight.slot.index, flight, Copies(pairs))
+            return
+        if pairs:
+            start = self.device.now_ns()
+            for target, source in pairs:
+                self.device.copy(target, source)
+            flight.staged = (start, self.device.now_ns())
+        flight.ready = True
+
+    def places(self, flight: Flight) -> list[tuple[HostArray, Source]]:
+        """Find the memory for a chunk in its slot; give what must be staged, and into what."""
+        chunk, slot = flight.chunk, flight.slot
+        shapes = tuple([shape_of(source) for source in chunk.inputs])
+        place = slot.place(shapes)
+        flight.inputs, flight.bytes_in = place.arrays, place.moved
+        pairs: list[tuple[HostArray, Source]] = []
+        for number, source in enumerate(chunk.inputs):
+            if not place.sizes[number]:
+                continue
+            straight = self.straight_in
+            if straight is None:
+                straight = isinstance(source, np.ndarray) and self.is_straight(source)
+            if straight and isinstance(source, np.ndarray):
+                flight.sends.append((place.arrays[number], source))
+            else:
+                stage = slot.stage(place, shapes)[number]
+                pairs.append((stage, source))
+                flight.sends.append((place.arrays[number], stage))
+        if len(pairs) == len(shapes) > 1 and place.whole is not None:  # all staged side by side: one copy takes them
+            flight.sends = [place.whole]
+        if self.sink.hands_over:
+            flight.spare = self.ring.spare()
+        return pairs
+
+    def issue(self) -> None:
+        """Give the commands of all chunks whose turn it is and whose input is there."""
+        while self.waiting and self.waiting[0].ready and self.is_free(self.waiting[0].slot):
+            flight = self.waiting.popleft()
+            self.last[flight.slot.index] = flight
+            flight.issued, flight.is_issued = self.device.now_ns(), True
+            if flight.error is None:
+                self.give_commands(flight)
+            if isinstance(flight.error, KeyboardInterrupt | SystemExit | GeneratorExit):
+                raise flight.error
+            if self.crew is not None and flight.error is None:
+                self.crew.submit(flight.slot.index, flight, Copies(flight.returns, after=flight.slot.done))
+
+    def set_out(self, flight: Flight, lane: int) -> Copies:
+        """In a lane that is free: take a chunk on the way, through the lane's slot."""
+        if self.stopped:
+            return Copies([])
+        flight.slot, flight.begun = self.slots[lane], self.device.now_ns()
+        return Copies(self.places(flight), then=lambda: self.go_on(flight))
+
+    def go_on(self, flight: Flight) -> Copies | None:
+        """In a lane: give the commands of a chunk whose input is there, and say what to copy when they are over."""
+        if self.stopped:
+            return None
+        flight.issued, flight.is_issued = self.device.now_ns(), True
+        self.give_commands(flight)
+        if flight.error is not None:
+            return None
+        return Copies(flight.returns, after=flight.slot.done, then=lambda: self.arrive(flight))
+
+    def arrive(self, flight: Flight) -> None:
+        """In a lane: leave the slot to the chunk to come."""
+        flight.times = self.times_of(flight)
+        if flight.spare is not None:
+            flight.slot.block, flight.spare = flight.spare, None
+
+    def give_commands(self, flight: Flight) -> None:
+        """Put a chunk's copies and kernel into its slot's stream."""
+        slot, stream, now = flight.slot, flight.slot.stream, self.device.now_ns
+        copied, computed = (slot.copied, slot.computed) if is_timed(flight.chunk.index) else (None, None)
+        stream.submit(OpKind.H2D, lambda: self.guarded(flight, self.copy_in), copied, flight.bytes_in)
+        flight.launched = now()
+        stream.submit(OpKind.KERNEL, lambda: self.guarded(flight, self.compute), computed)
+        flight.returned = now()
+        stream.submit(OpKind.D2H, lambda: self.guarded(flight, self.copy_out), slot.done)
+        flight.given = now()
+
+    def guarded(self, flight: Flight, step: Callable[[Flight], None]) -> None:
+        """Do one step of a chunk; what goes wrong is kept for the chunk's turn. After that, or a stop, do nothing."""
+        if self.stopped or flight.error is not None:
+            return
+        try:
+            step(flight)
+        except BaseException as problem:
+            flight.error = problem
+
+    def copy_in(self, flight: Flight) -> None:
+        """Copy the input to the device."""
+        stream = flight.slot.stream
+        for array, source in flight.sends:
+            stream.h2d(array, source)
+
+    def compute(self, flight: Flight) -> None:
+        """Call the kernel."""
+        chunk, slot = flight.chunk, flight.slot
+        flight.outputs = self.launch(slot.stream, Job(flight.inputs, chunk.first, chunk.rows, slot.memory_out))
+
+    def copy_out(self, flight: Flight) -> None:
+        """Copy results to where they belong if that is pinned, else into the slot's block."""
+        stream, slot = flight.slot.stream, flight.slot
+        results: list[HostArray | None] = []
+        by_block: list[tuple[int, Any, HostArray | None]] = []
+        for number, array in enumerate(flight.outputs):
+            shape, dtype = tuple(array.shape), np.dtype(array.dtype)
+            target = self.sink.target(flight.chunk, number, shape, dtype)
+            results.append(target)
+            flight.bytes_out += prod(shape) * dtype.itemsize
+            straight = self.straight_out
+            if target is None:
+                straight = False
+            elif straight is None:
+                straight = self.is_straight(target)
+            if straight and target is not None:
+                if target.size:
+                    stream.d2h(target, array)
+            else:
+                by_block.append((number, array, target))
+        offsets, size = layout(tuple((tuple(array.shape), np.dtype(array.dtype)) for _, array, _ in by_block))
+        for (number, array, target), offset in zip(by_block, offsets, strict=True):
+            view = as_array(slot.pinned_out(size), offset, tuple(array.shape), np.dtype(array.dtype))
+            if view.size:
+                stream.d2h(view, array)
+            if target is None and flight.spare is not None:
+                target = view
+            else:
+                target = np.empty(view.shape, view.dtype) if target is None else target
+                flight.returns.append((target, view))
+            results[number] = target
+        flight.results = tuple(result for result in results if result is not None)
+        if all(target is not None for _, _, target in by_block):
+            flight.spare = None  # nothing lies in the block that the user would get
+        flight.sent = True
+
+    def is_straight(self, array: HostArray) -> bool:
+        """Tell whether the device copies this memory as it is."""
+        if not array.flags.c_contiguous:
+            return False
+        root: Any = array
+        while isinstance(root.base, np.ndarray):
+            root = root.base
+        if root is self.pinned:  # a part of what was asked for before
+            return True
+        if not self.device.is_pinned(array):
+            return False
+        if self.device.is_pinned(root):
+            self.pinned = root
+        return True
+
+    def is_over(self, flight: Flight) -> bool:
+        """Tell whether a chunk's results are back, without waiting."""
+        if self.lanes_launch:
+            return flight.back or (flight.error is not None and flight.ready)
+        if flight.error is not None and not flight.is_issued:
+            return flight.ready
+        if not flight.is_issued:
+            return False
+        if self.crew is not None and flight.error is None:
+            return flight.back
+        return flight.slot.done.done()
+
+    def wait(self) -> None:
+        """Wait until something has happened that may let the oldest chunk go on."""
+        if self.crew is not None and (self.lanes_launch or self.flights[0].error is None):
+            self.hear(self.crew.next())
+            return
+        try:
+            self.flights[0].slot.done.wait()
+        except Exception as problem:
+            self.flights[0].error = self.flights[0].error or problem
+
+    def hear(self, copied: Copied) -> None:
+        """Take in what a lane of the crew has done."""
+        flight: Flight = copied.token
+        if copied.error is not None and flight.error is None:
+            flight.error = copied.error
+        spans = copied.spans or [None]
+        if self.lanes_launch:
+            flight.ready, flight.back = True, flight.is_issued
+            flight.staged = spans[0] if flight.bytes_in else None
+            flight.unstaged = spans[-1] if flight.returns and len(spans) > 1 else None
+        elif flight.is_issued:
+            flight.back = True
+            if flight.error is None:
+                flight.times = self.times_of(flight)
+            flight.unstaged = spans[0] if flight.returns else None
+        else:
+            flight.ready = True
+            flight.staged = spans[0]
+
+    def check(self, flight: Flight) -> None:
+        """Raise what went wrong in a chunk, with the chunk's number."""
+        if flight.error is None and self.crew is None:
+            try:
+                flight.slot.done.wait()  # it is over; a device tells here what went wrong
+            except Exception as problem:
+                flight.error = problem
+        problem = flight.error
+        if problem is None:
+            return
+        self.stopped = True
+        if flight.chunk.index >= 0 and out_of_memory(problem):
+            flights = [other for other in self.flights if other.chunk.index >= 0]
+            self.drain()
+            # Results that have arrived stay: the input may be where they are now.
+            finished = [] if self.sink.ordered else [other for other in flights if self.has_arrived(other)]
+            for other in finished:
+                if self.has_crew and not self.lanes_launch and not other.back:
+                    other.times = self.times_of(other)
+                self.retire(other)
+            rest = [other.chunk for other in flights if other not in finished]
+            raise RingMemoryError(problem, rest, finished) from problem
+        if flight.chunk.index >= 0:
+            problem.add_note(f"gapless: this happened in {flight.chunk.where()}")
+        raise problem
+
+    def has_arrived(self, flight: Flight) -> bool:
+        """Tell, of a ring that is drained, whether a chunk's results are where they belong."""
+        return flight.error is None and flight.sent and (flight.back or not flight.returns)
+
+    def retire(self, flight: Flight) -> None:
+        """Free the slot, and note when the chunk passed what."""
+        slot = flight.slot
+        if not self.has_crew and flight.returns:
+            start = self.device.now_ns()
+            for target, source in flight.returns:
+                self.device.copy(target, source)
+            flight.unstaged = (start, self.device.now_ns())
+        if flight.spare is not None:
+            slot.block = flight.spare
+        copied, computed, done = flight.times if self.has_crew else self.times_of(flight)
+        flight.spare, flight.outputs, flight.inputs = None, (), ()
+        flight.sends.clear()
+        flight.chunk.held = None
+        self.log.append(
+            Passage(
+                index=flight.chunk.index,
+                slot=slot.index,
+                rows=flight.chunk.rows,
+                bytes_in=flight.bytes_in,
+                bytes_out=flight.bytes_out,
+                begun=flight.begun,
+                staged=flight.staged,
+                issued=flight.issued,
+                launched=flight.launched,
+                returned=flight.returned,
+                given=flight.given,
+                copied=copied,
+                computed=computed,
+                done=done,
+                unstaged=flight.unstaged,
+                retired=self.device.now_ns(),
+            )
+        )
+
+    def times_of(self, flight: Flight) -> tuple[int | None, int | None, int]:
+        """Give when the slot's events were done; before the slot's next chunk records them anew."""
+        slot = flight.slot
+        if not is_timed(flight.chunk.index):
+            return None, None, slot.done.time_ns()
+        return slot.copied.time_ns(), slot.computed.time_ns(), slot.done.time_ns()
+
+    def drain(self) -> None:
+        """Wait until nothing is in flight any more; buffers and the user's memory are free then."""
+        crew, self.crew = self.crew, None
+        try:
+            if crew is not None:
+                for copied in crew.close():  # nothing is given to the device after this
+                    self.hear(copied)
+        finally:
+            for flight in self.flights:
+                if flight.is_issued:
+                    _settle(flight.slot.done)
+            self.flights.clear()
+            self.waiting.clear()
+
+
+def _settle(event: Event) -> None:
+    """Wait for an event, whatever it says; a second Ctrl-C does not leave work behind."""
+    while True:
+        try:
+            event.wait()
+        except KeyboardInterrupt:
+            continue
+        except Exception:  # the first error has been kept; what a broken device says after it adds nothing
+            return
+        return
