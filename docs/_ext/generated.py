@@ -10,6 +10,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import gapless
@@ -90,8 +91,9 @@ RULES = GENERATED.parent / "rules.md"
 
 
 def _linked(text: str) -> str:
-    """Make every mention of a rule a link to it."""
-    return re.sub(r"\bR\d+\.\d+\b", lambda m: f"[{m[0]}](../rules.md#{m[0].lower().replace('.', '-')})", text)
+    """Make every mention of a rule a link to it, but in code."""
+    found = re.compile(r"(```.*?```|``[^`]*``|`[^`]*`)|\bR\d+\.\d+\b", re.DOTALL)
+    return found.sub(lambda m: m[0] if m[1] else f"[{m[0]}](../rules.md#{m[0].lower().replace('.', '-')})", text)
 
 
 # The command line
@@ -158,7 +160,7 @@ def public_names() -> str:
     parts += [_from_source(name, home) for name, home in sorted(gapless.torch._HOMES.items())]
     parts.append(f"## gapless.testing\n\n{_markdown(gapless.testing)}\n")
     parts += [_name(gapless.testing, name) for name in sorted(gapless.testing.__all__, key=str.lower)]
-    return "\n".join(parts)
+    return _linked("\n".join(parts))
 
 
 def _from_source(name: str, home: str) -> str:
@@ -179,7 +181,7 @@ def _name(module: Any, name: str) -> str:
         raise RuntimeError(f"{module.__name__}.{name} has no docstring")
     text = f"### {name}\n\n"
     if not issubclass(value, Exception) if inspect.isclass(value) else True:
-        text += f"```python\n{name}{_signature(value)}\n```\n\n"
+        text += f"```python\n{fill(name + _signature(value), 92, subsequent_indent='    ')}\n```\n\n"
     text += _markdown(value) + "\n\n"
     if inspect.isclass(value) and not issubclass(value, Exception):
         text += "".join(_members(value))
