@@ -3,7 +3,7 @@
 //
 //   loops chunks VARIANT [CHUNKS KIB ROUNDS PASSES]   VARIANT: serial, streams4, trap, trap_nb, pageable, malloc, devsync,
 //                                                     streamsync, eventsync, legacy
-//   loops launches COUNT PASSES                       empty kernels, one after the other
+//   loops launches COUNT PASSES                       COUNT empty kernels, then a wait
 //   loops steps COUNT PASSES                          a training-like step: 30 kernels of about 100 us, a copy, a wait
 // Each prints the host's nanoseconds a pass, one line each (launches: until the last call returned).
 #include <chrono>
@@ -85,14 +85,23 @@ static void chunks(const std::string &variant, int count, size_t bytes, int roun
   }
 }
 
-static void launches(int count, int passes) {
-  for (int pass = 0; pass < passes; ++pass) {
-    CHECK(cudaDeviceSynchronize());
-    auto start = Clock::now();
-    for (int i = 0; i < count; ++i) nothing<<<1, 32>>>();
-    std::printf("%lld\n", since(start));
-  }
+// A batch that the queue takes without blocking, so that what is timed is the host's own work for a launch.
+static long long batch_of_launches(int count) {
   CHECK(cudaDeviceSynchronize());
+  auto start = Clock::now();
+  for (int i = 0; i < count; ++i) nothing<<<1, 32>>>();
+  return since(start);
+}
+
+static void launches(int count, int passes) {
+  for (int pass = 0; pass < passes; ++pass) std::printf("%lld\n", batch_of_launches(count));
+  CHECK(cudaDeviceSynchronize());
+}
+
+// For Python, which loads this file as a library.
+extern "C" long long launches_ns(int count) { return batch_of_launches(count); }
+extern "C" void chunk_loop(const char *variant, int count, int kib, int rounds, int passes) {
+  chunks(variant, count, (size_t)kib << 10, rounds, passes);
 }
 
 static void steps(int count, int passes) {
@@ -117,7 +126,7 @@ int main(int count, char **words) {
   if (what == "chunks" && count > 2)
     chunks(words[2], number(words, count, 3, 64), (size_t)number(words, count, 4, 4096) << 10, number(words, count, 5, 100),
            number(words, count, 6, 3));
-  else if (what == "launches") launches(number(words, count, 2, 100000), number(words, count, 3, 5));
+  else if (what == "launches") launches(number(words, count, 2, 500), number(words, count, 3, 200));
   else if (what == "steps") steps(number(words, count, 2, 100), number(words, count, 3, 5));
   else return std::fprintf(stderr, "loops chunks VARIANT | launches COUNT PASSES | steps COUNT PASSES\n"), 2;
   return 0;

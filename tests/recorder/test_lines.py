@@ -72,6 +72,29 @@ for n in range(300):
     assert all(found.lines_of(call)[0][2] == "down" for call in range(1, 301))
 
 
+def test_launches_are_asked_in_the_first_second_and_then_at_times(
+    fake: Any, content: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    code = """
+import ctypes, os, select
+cuda = ctypes.CDLL(os.environ["FAKE"])
+cuda.fake_init()
+for i in range(260):
+    if i == 200:
+        cuda.fake_rename(b"a kernel that was never seen before")
+    cuda.fake_launch()
+    select.select([], [], [], 0.01)  # a program that takes three seconds
+"""
+    fake.record(tmp_path / "a.gapless", command=[sys.executable, "-c", code])
+    found = content(tmp_path / "a.gapless")
+    start = min(int(row["start"]) for row in found.records[5])
+    when = {int(row["correlationId"]): (int(row["start"]) - start) / 1e9 for row in found.records[5]}
+    asked = [call for call in when if call in found.callsites]
+    assert all(call in found.callsites for call, at in when.items() if at < 0.7)
+    assert len(asked) < 200
+    assert any(call > 205 for call in asked)  # the new kernel's
+
+
 def test_no_lines(fake: Any, content: Callable[[Path], Any], tmp_path: Path) -> None:
     fake.record(tmp_path / "a.gapless", "--no-lines", command=[sys.executable, str(PROGRAM)])
     found = content(tmp_path / "a.gapless")

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,9 +19,18 @@ from gapless.recorder import blocks
 from gapless.timeline.sources.recording_format import STACK_ROW, STRING_ENTRY, Block, Space
 
 _NATIVE = 1
+_STUB = ("__device_stub__", "__wrapper__device_stub_")  # how nvcc names what launches a kernel
 _FIRST_KEY = 1 << 24  # keys of the words that are added here; the recorder numbers its own from 1
 _HEADER = re.compile(r"/include/|\.(h|hpp|hh|cuh|inl)$")
 _AT_ONCE = 2000  # addresses a call of addr2line
+
+
+class Place(NamedTuple):
+    """Where an address is in the source; empty and -1 where that is not known."""
+
+    function: str
+    source: str
+    line: int
 
 
 def resolve(path: Path) -> None:
@@ -60,9 +70,12 @@ def _source_words(payload: bytes) -> list[tuple[int, str]]:
     return found
 
 
-def _places(tool: str, rows: np.ndarray, modules: dict[int, str]) -> dict[tuple[int, int], tuple[str, str, int]]:
-    """Give (function, source file, line) by (module's key, address), where the module's debug information knows."""
-    found: dict[tuple[int, int], tuple[str, str, int]] = {}
+def _places(tool: str, rows: np.ndarray, modules: dict[int, str]) -> dict[tuple[int, int], list[Place]]:
+    """Give the places by (module's key, address), where the module's debug information knows.
+
+    Several where functions were inlined, innermost first.
+    """
+    found: dict[tuple[int, int], list[Place]] = {}
     for key, module in modules.items():
         if not Path(module).is_file():
             continue
@@ -76,41 +89,56 @@ def _places(tool: str, rows: np.ndarray, modules: dict[int, str]) -> dict[tuple[
                 break
             if said.returncode:
                 break
-            found.update({(key, address): place for address, place in _answers(said.stdout)})
+            found.update({(key, address): chain for address, chain in _answers(said.stdout)})
     return found
 
 
-def _answers(text: str) -> Iterator[tuple[int, tuple[str, str, int]]]:
-    """Give (address, place) for each address that ``addr2line -a -f -i`` knows something of.
-
-    Functions that were inlined come innermost first; the place is the first that lies outside of headers.
-    """
+def _answers(text: str) -> Iterator[tuple[int, list[Place]]]:
+    """Give (address, places) for each address that ``addr2line -a -f -i`` knows something of."""
     for part in re.split(r"^0x(?=[0-9a-f]+$)", text, flags=re.MULTILINE)[1:]:
         address, *lines = part.splitlines()
         chain = [_place(function, where) for function, where in zip(lines[::2], lines[1::2], strict=False)]
-        known = [place for place in chain if place != ("", "", -1)]
+        known = [place for place in chain if place.function or place.source]
         if known:
-            yield int(address, 16), next((place for place in known if not _HEADER.search(place[1])), known[0])
+            yield int(address, 16), known
 
 
-def _place(function: str, where: str) -> tuple[str, str, int]:
+def _place(function: str, where: str) -> Place:
     source, _, number = where.split(" (discriminator")[0].rpartition(":")
     known = source not in ("", "??") and number.isdecimal() and int(number) > 0
-    return "" if function == "??" else function, source if known else "", int(number) if known else -1
+    return Place("" if function == "??" else function, source if known else "", int(number) if known else -1)
 
 
-def _write(path: Path, process: int, rows: np.ndarray, places: dict[tuple[int, int], tuple[str, str, int]]) -> None:
+def _choose(chain: list[Place], *, in_stub: bool) -> tuple[Place | None, bool]:
+    """Choose the place to show of one frame, and say whether the frame outside of it is still nvcc's launch stub.
+
+    Headers hide where a call was written, and so does the stub that nvcc makes of each kernel: it stands in the
+    line of the kernel, not of its launch. None: nothing of this frame is worth showing.
+    """
+    rest = list(chain)
+    while rest and (in_stub or rest[0].function.startswith(_STUB)):
+        in_stub = rest[0].function.startswith(_STUB)  # then the function named like the kernel follows
+        rest.pop(0)
+    if not rest:
+        return None, in_stub
+    return next((place for place in rest if not _HEADER.search(place.source)), rest[0]), False
+
+
+def _write(path: Path, process: int, rows: np.ndarray, places: dict[tuple[int, int], list[Place]]) -> None:
     keys: dict[str, int] = {}
     out = rows.copy()
     changed = np.zeros(len(rows), dtype=bool)
+    in_stub = False
     for i, row in enumerate(rows):
-        place = places.get((int(row["file"]), int(row["address"])))
-        if place is None:
+        in_stub = in_stub and row["depth"] > 0
+        chain = places.get((int(row["file"]), int(row["address"])))
+        if chain is None:
             continue
-        function, source, line = place
+        place, in_stub = _choose(chain, in_stub=in_stub)
         changed[i] = True
-        out[i]["line"] = line
-        for name, text in (("function", function), ("file", source)):
+        texts = {"function": place.function, "file": place.source} if place else {"function": chain[0].function}
+        out[i]["line"] = place.line if place else -1
+        for name, text in texts.items():
             if text:
                 out[i][name] = keys.setdefault(text, _FIRST_KEY + len(keys))
     if not changed.any():

@@ -49,6 +49,12 @@ CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind) { return enabled[kind]
 CUptiResult cuptiActivityEnableRuntimeApi(CUpti_CallbackId call, uint8_t on) { return (void)call, (void)on, CUPTI_SUCCESS; }
 CUptiResult cuptiActivityEnableDriverApi(CUpti_CallbackId call, uint8_t on) { return (void)call, (void)on, CUPTI_SUCCESS; }
 
+static int clean;
+CUptiResult cuptiActivitySetAttribute(CUpti_ActivityAttribute attribute, size_t *size, void *value) {
+  if (attribute == CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER && *size == 1) clean = *(uint8_t *)value;
+  return CUPTI_SUCCESS;
+}
+
 CUptiResult cuptiActivityGetNumDroppedRecords(CUcontext context, uint32_t stream, size_t *count) {
   (void)context, (void)stream;
   return *count = dropped, dropped = 0, CUPTI_SUCCESS;
@@ -105,6 +111,8 @@ static void *put(uint32_t kind) { /* under the lock */
   if (!buffer) request(&buffer, &room, &most), used = 0;
   if (!buffer) return dropped++, NULL;
   void *record = buffer + used;
+  for (size_t i = 0; clean && i < size; i++)
+    if (buffer[used + i]) fprintf(stderr, "the buffer is not clean\n"), abort();
   used += size;
   memset(record, 0, size);
   ((CUpti_Activity *)record)->kind = kind;

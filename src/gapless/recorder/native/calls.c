@@ -36,13 +36,16 @@ static const char *const telling[] = {
 
 /* Calls of either that are asked for their source line: they launch, copy, fill, wait or allocate. */
 static const char *const placed[] = {
-    "cudaLaunchKernel", "cudaLaunchCooperative", "__cudaLaunchKernel", "cudaGraphLaunch", "cudaGraphInstantiate", "cudaMemcpy",
+    "cudaGraphLaunch", "cudaGraphInstantiate", "cudaMemcpy",
     "cudaMemset", "cudaMemPrefetch", "cudaMalloc", "cudaFree", "cudaHostAlloc", "cudaHostRegister", "cudaHostUnregister",
     "cudaDeviceSync", "cudaStreamSync", "cudaEventSync", "cudaStreamQuery", "cudaEventQuery", "cudaStreamWait", "cudaEventRecord",
     "cudaStreamCreate",
-    "cuLaunch", "cuGraphLaunch", "cuMemcpy", "cuMemset", "cuMemAlloc", "cuMemFree", "cuMemHost", "cuStreamSync", "cuEventSync",
+    "cuGraphLaunch", "cuMemcpy", "cuMemset", "cuMemAlloc", "cuMemFree", "cuMemHost", "cuStreamSync", "cuEventSync",
     "cuCtxSync", "cuStreamWait", "cuEventRecord", "cuStreamQuery", "cuEventQuery",
 };
+
+/* Launches are asked some of the time: they are many and cheap, and all of one kernel mostly come from one place. */
+static const char *const launches[] = {"cudaLaunchKernel", "cudaLaunchCooperative", "__cudaLaunchKernel", "cuLaunch"};
 
 #define COUNT(list) (sizeof(list) / sizeof *(list))
 
@@ -84,11 +87,15 @@ void calls_record(bool on, bool first) {
   }
 }
 
-void calls_watch(CUpti_SubscriberHandle subscriber) {
+static void watch(CUpti_SubscriberHandle subscriber, bool on, const char *const *list, size_t count) {
   static const CUpti_CallbackDomain domains[] = {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_CB_DOMAIN_DRIVER_API};
   for (size_t i = 0; i < COUNT(domains); i++)
     for (uint32_t call = 1; call < CALL_IDS; call++) {
       const char *name = name_of(domains[i], call);
-      if (name && starts(name, placed, COUNT(placed))) cupti.cuptiEnableCallback(1, subscriber, domains[i], call);
+      if (name && starts(name, list, count)) cupti.cuptiEnableCallback(on, subscriber, domains[i], call);
     }
 }
+
+void calls_watch(CUpti_SubscriberHandle subscriber) { watch(subscriber, true, placed, COUNT(placed)); }
+
+void calls_watch_launches(CUpti_SubscriberHandle subscriber, bool on) { watch(subscriber, on, launches, COUNT(launches)); }

@@ -19,6 +19,12 @@
 
 enum { FLUSH_NS = 250000000, CLOCK_NS = 1000000000, GRACE_NS = 1000000000 };
 
+/* Launches are asked for their source line in the first second, for a while whenever kernels came up that were not seen
+ * before, and then a part of the time. */
+enum { FIRST_NS = 1000000000, NEW_NS = 300000000, SOME_NS = 20000000, PAUSE_NS = 230000000 };
+static bool launches_watched;
+static uint64_t launches_change;
+
 struct options options;
 
 static enum { OFF, WAITING, RUNNING, ENDING, OVER } state; /* changed under the lock */
@@ -109,10 +115,27 @@ static void write_clock(void) {
 /* --- begin and end */
 static void begin(void) {
   calls_record(true, true);
-  if (options.lines && stacks_start()) calls_watch(subscriber);
-  else options.lines = false;
+  options.lines = options.lines && stacks_start();
   began = now_ns(CLOCK_MONOTONIC);
   state = RUNNING;
+  if (!options.lines) return;
+  calls_watch(subscriber);
+  calls_watch_launches(subscriber, true);
+  launches_watched = true, launches_change = began + FIRST_NS;
+}
+
+static void tend_launches(uint64_t now) {
+  static uint32_t seen;
+  uint32_t kernels = atomic_load(&records_new_kernels);
+  bool on = launches_watched;
+  if (kernels != seen) {
+    seen = kernels, on = true;
+    if (!launches_watched || launches_change < now + NEW_NS) launches_change = now + NEW_NS;
+  } else if (now >= launches_change) {
+    on = !on;
+    launches_change = now + (on ? SOME_NS : PAUSE_NS);
+  }
+  if (on != launches_watched) calls_watch_launches(subscriber, launches_watched = on);
 }
 
 static void flush(bool whole) {
@@ -166,6 +189,7 @@ static void tend(uint64_t now) {
     flush(false);
     if (now - clock_written > CLOCK_NS) write_clock(), clock_written = now;
     if (options.for_seconds > 0 && now >= began + (uint64_t)(options.for_seconds * SECOND)) was_all("for");
+    if (options.lines) tend_launches(now);
     if (file_full()) atomic_store(&reason, file_full()), end_wanted = 0, state = ENDING;
   }
   if (!atomic_load(&reason)) return;
@@ -176,6 +200,7 @@ static void tend(uint64_t now) {
 static uint64_t until_next(uint64_t now) {
   uint64_t next = now + FLUSH_NS, start = began + (uint64_t)(options.after * SECOND);
   if (state == WAITING && !options.range && start > now && start < next) next = start;
+  if (state == RUNNING && options.lines && launches_change < next) next = launches_change > now ? launches_change : now;
   return next;
 }
 

@@ -35,12 +35,13 @@ enum space { SPACE_POINTER, SPACE_RUNTIME, SPACE_DRIVER, SPACE_SOURCE, SPACE_THR
   F(cuptiActivityGetNumDroppedRecords) F(cuptiSubscribe) F(cuptiUnsubscribe) F(cuptiEnableCallback) \
   F(cuptiEnableDomain) F(cuptiGetCallbackName) F(cuptiSetThreadIdType)
 #define CUPTI_WHERE_THERE(F) \
-  F(cuptiActivityEnableDriverApi) F(cuptiActivityEnableRuntimeApi) F(cuptiActivityEnableCudaEventDeviceTimestamps)
+  F(cuptiActivitySetAttribute) F(cuptiActivityEnableDriverApi) F(cuptiActivityEnableRuntimeApi) F(cuptiActivityEnableCudaEventDeviceTimestamps)
 
 struct cupti {
 #define F(name) __typeof__(&name) name;
   CUPTI_NEEDED(F)
 #undef F
+  CUptiResult (*cuptiActivitySetAttribute)(CUpti_ActivityAttribute attribute, size_t *size, void *value);
   CUptiResult (*cuptiActivityEnableDriverApi)(CUpti_CallbackId call, uint8_t enable);
   CUptiResult (*cuptiActivityEnableRuntimeApi)(CUpti_CallbackId call, uint8_t enable);
   CUptiResult (*cuptiActivityEnableCudaEventDeviceTimestamps)(uint8_t enable);
@@ -71,10 +72,12 @@ bool records_start(void);
 void records_finish(void); /* what is said once, at the end: losses, names of threads */
 void records_refuse(void); /* in a forked child */
 extern _Atomic uint64_t records_written, records_dropped;
+extern _Atomic uint32_t records_new_kernels; /* counts kernels that were never seen before */
 
 /* --- calls.c */
 void calls_record(bool on, bool first); /* first: say which kinds CUPTI refuses */
 void calls_watch(CUpti_SubscriberHandle subscriber);
+void calls_watch_launches(CUpti_SubscriberHandle subscriber, bool on);
 
 /* --- stacks.c, python.c, native.c */
 enum { FRAMES = 48, FRAME_PYTHON = 0, FRAME_NATIVE = 1 };

@@ -9,12 +9,14 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { BUFFER = 256 << 10, BUFFERS = 512, SMALLEST_RECORD = 16, KINDS = 64, CALL_IDS = 2048 };
+enum { BUFFER = 256 << 10, BUFFERS = 512, READY = 16, PAGE = 4096, SMALLEST_RECORD = 16, KINDS = 64, CALL_IDS = 2048 };
 
 _Atomic uint64_t records_written, records_dropped;
+_Atomic uint32_t records_new_kernels;
 
 /* --- the pool: memory that is reserved at the start and becomes real where it is used; the last one given back is the
- * next one given out, so that as few as possible become real */
+ * next one given out, so that as few as possible become real. CUPTI would clear each buffer on the thread that asks for it;
+ * told that they come clean, it does not. */
 static uint8_t *pool;
 static uint16_t free_buffers[BUFFERS];
 static int free_count;
@@ -29,7 +31,8 @@ static void requested(uint8_t **buffer, size_t *size, size_t *most) {
   pthread_mutex_unlock(&pool_lock);
 }
 
-static void give_back(uint8_t *buffer) {
+static void give_back(uint8_t *buffer, size_t used) {
+  memset(buffer, 0, used);
   pthread_mutex_lock(&pool_lock);
   free_buffers[free_count++] = (uint16_t)((size_t)(buffer - pool) / BUFFER);
   pthread_mutex_unlock(&pool_lock);
@@ -110,12 +113,13 @@ static bool grow(void) {
   return true;
 }
 
-static void tell_text(const char *text) {
+static void tell_text(const char *text, bool of_kernel) {
   if (!text || (table_count * 2 >= table_room && !grow())) return;
   struct known *known = slot((uint64_t)(uintptr_t)text);
   if (known->text && strcmp(known->text, text) == 0) return;
   char *copy = strdup(text);
   if (!copy) return;
+  if (of_kernel) atomic_fetch_add(&records_new_kernels, 1);
   if (known->text) free(known->text);
   else table_count++;
   *known = (struct known){(uint64_t)(uintptr_t)text, copy};
@@ -178,7 +182,8 @@ static void write_buffer(uint8_t *buffer, size_t valid) {
     if (kind == CUPTI_ACTIVITY_KIND_RUNTIME || kind == CUPTI_ACTIVITY_KIND_DRIVER) tell_call((CUpti_ActivityAPI *)record);
     else
       for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        if (texts[i].kind == kind) tell_text(*(const char *const *)((uint8_t *)record + texts[i].offset));
+        if (texts[i].kind == kind)
+          tell_text(*(const char *const *)((uint8_t *)record + texts[i].offset), kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
     before = record;
   }
   if (layouts.count) {
@@ -208,7 +213,7 @@ static void completed(CUcontext context, uint32_t stream, uint8_t *buffer, size_
     file_block(DROPPED, &(struct iovec){&row, sizeof row}, 1);
     atomic_fetch_add(&records_dropped, dropped);
   }
-  give_back(buffer);
+  give_back(buffer, valid);
 }
 
 bool records_start(void) {
@@ -216,7 +221,12 @@ bool records_start(void) {
     pool = mmap(NULL, (size_t)BUFFER * BUFFERS, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (pool == MAP_FAILED) return pool = NULL, false;
     for (int i = BUFFERS; i-- > 0;) free_buffers[free_count++] = (uint16_t)i;
+    for (size_t i = 0; i < (size_t)READY * BUFFER; i += PAGE) ((volatile uint8_t *)pool)[i] = 0; /* become real now */
   }
+  uint8_t clean = 1;
+  size_t size = sizeof clean;
+  if (cupti.cuptiActivitySetAttribute)
+    cupti.cuptiActivitySetAttribute(CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, &size, &clean);
   return cupti.cuptiActivityRegisterCallbacks(requested, completed) == CUPTI_SUCCESS;
 }
 
