@@ -30,73 +30,63 @@ from gapless.recorder import blocks
 from gapless.recorder.command import Settings, record_command, traced_environment
 
 HERE = Path(__file__).parent / "recording"
-ROUNDS = 2  # turns of all contenders
+TURNS = 3
 VARIANTS = (
     "serial", "streams4", "trap", "trap_nb", "pageable", "malloc", "devsync", "streamsync", "eventsync", "legacy"
 )  # fmt: skip
-# chunks, KiB a chunk, rounds of the kernel: about as long as a copy of the chunk takes
-SIZES = {"4M": (64, 4096, 1800)}
+SIZE = (64, 4096, 1800)  # chunks, KiB a chunk, rounds of the kernel
 SAMPLES = (
     "simpleStreams", "simpleMultiCopy", "asyncAPI", "concurrentKernels", "StreamPriorities", "simpleHyperQ",
     "streamOrderedAllocation", "simpleCallback",
 )  # fmt: skip
 
 
+def _said(command: list[str], environment: dict[str, str]) -> str:
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    if done.returncode or done.stderr.strip():
+        print(" ".join(command), done.stderr[-1500:], file=sys.stderr)
+    return done.stdout
+
+
 def _numbers(command: list[str], environment: dict[str, str]) -> list[int]:
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    if done.returncode:
-        print("failed:", " ".join(command), done.stderr[-800:], file=sys.stderr)
-        return []
-    return [int(line) for line in done.stdout.split() if line.isdecimal()]
+    return [int(line) for line in _said(command, environment).split() if line.isdecimal()]
 
 
 def overhead(loops: Path, out: Path) -> None:
-    python = [sys.executable, str(HERE / "loops.py")]
     plain = {**os.environ, "LOOPS_LIBRARY": str(loops / "libloops.so")}
     record = out / "overhead.gapless"
-    programs: dict[str, tuple[list[str], int, tuple[str, ...]]] = {  # command, divided by, peers
-        "native launches": ([str(loops / "loops"), "launches", "500", "200"], 500, ()),
-        "native steps": ([str(loops / "loops"), "steps", "20", "10"], 20, ()),
-        "launches": ([*python, "launches", "200"], 500, ("torch.profiler", "cupti-python")),
-        "small": ([*python, "small", "100"], 500, ("torch.profiler", "cupti-python")),
-        "training": ([*python, "training", "60"], 1, ("torch.profiler", "cupti-python")),
-    }
-    for name, (command, divisor, peers) in programs.items():
-        taken: dict[str, list[int]] = {}
+    for name, words, divisor in (("launches", ("100", "1000"), 100), ("steps", ("20", "8"), 20)):
+        taken: dict[str, list[int]] = {"untraced": [], "gapless": [], "gapless --no-lines": []}
         sizes: dict[str, float] = {}
-        for _ in range(ROUNDS):
-            for tool in ("untraced", "gapless", "gapless --no-lines", *peers):
+        for _ in range(TURNS):
+            for tool, passes in taken.items():
                 environment = plain
-                if tool.startswith("gapless"):
+                if tool != "untraced":
                     blocks.make(record, force=True)
                     environment = traced_environment(record, Settings(lines=tool == "gapless"), plain)
-                line = [*command, "--with", tool] if tool in peers else command
-                taken.setdefault(tool, []).extend(_numbers(line, environment)[2:])
-                if tool.startswith("gapless"):
-                    records = blocks.content(record)
-                    sizes[tool] = record.stat().st_size / max(records.records, 1)
-                    sizes[f"{tool}, lost"] = records.dropped
-        result = {
-            tool: {"median_ns": median(ns) / divisor, "min_ns": min(ns) / divisor, "passes": len(ns)}
-            for tool, ns in taken.items()
-            if ns
-        }
-        _keep(out / "overhead.jsonl", {"program": name, "tools": result, "bytes_a_record": sizes})
+                passes += _numbers([str(loops / "loops"), name, *words], environment)[2:]
+                if tool != "untraced":
+                    found = blocks.content(record)
+                    sizes[tool] = record.stat().st_size / max(found.records, 1)
+                    sizes[f"{tool}, lost"] = found.dropped
+        result = {tool: {"median_ns": median(ns) / divisor, "passes": len(ns)} for tool, ns in taken.items() if ns}
+        _keep(out / "overhead.jsonl", {"program": f"native {name}", "tools": result, "bytes_a_record": sizes})
     record.unlink(missing_ok=True)
+    for name, tools in json.loads(_said([sys.executable, str(HERE / "loops.py"), "costs", str(out)], plain)).items():
+        _keep(out / "overhead.jsonl", {"program": name, "tools": tools})
+    (out / "costs.gapless").unlink(missing_ok=True)
 
 
 def chunks(loops: Path, out: Path) -> None:
     python = [sys.executable, str(HERE / "loops.py")]
     os.environ["LOOPS_LIBRARY"] = str(loops / "libloops.so")
-    for size, (count, kib, rounds) in SIZES.items():
-        for variant in VARIANTS:
-            words = [str(loops / "loops"), "chunks", variant, str(count), str(kib), str(rounds), "12"]
-            walls = _numbers(words, dict(os.environ))[2:]
-            program = [*python, f"chunks:{variant},{count},{kib},{rounds}", "2"]
-            record_command(program, out / f"{variant}.{size}.gapless", Settings(), force=True)
-            trace = out / f"{variant}.{size}.json.gz"
-            _numbers([*program, "--with", "torch.profiler", "--trace", str(trace)], dict(os.environ))
-            _keep(out / "walls.jsonl", {"variant": variant, "size": size, "wall_ns": median(walls), "all": walls})
+    size = [str(number) for number in SIZE]
+    for variant in VARIANTS:
+        walls = _numbers([str(loops / "loops"), "chunks", variant, *size, "12"], dict(os.environ))[2:]
+        program = [*python, "chunks", ",".join((variant, *size)), "2"]
+        record_command(program, out / f"{variant}.gapless", Settings(), force=True)
+        _keep(out / "walls.jsonl", {"variant": variant, "wall_ns": median(walls), "all": walls})
+    _said([*python, "traces", str(out), ",".join(size), *VARIANTS], dict(os.environ))
 
 
 def samples(folder: Path, out: Path) -> None:

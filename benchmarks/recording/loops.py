@@ -1,58 +1,66 @@
-"""Python programs that benchmarks/recording.py runs alone and under each profiler.
+"""Python programs that benchmarks/recording.py runs: alone, and with each profiler in turn, in one process.
 
-    loops.py PROGRAM PASSES [--with torch.profiler | cupti-python] [--trace FILE]
+    loops.py costs FOLDER                             prints a JSON object: ns a launch, an operation, a step
+    loops.py chunks VARIANT,COUNT,KIB,ROUNDS PASSES   the chunk loop of loops.cu, called with ctypes
+    loops.py traces FOLDER COUNT,KIB,ROUNDS VARIANT.. the same under torch.profiler, one trace a variant
 
-PROGRAM: launches (the C++ loop of empty kernels, called with ctypes), small (PyTorch, one tiny operation after the
-other), training (PyTorch, steps of two transformer layers), or chunks:VARIANT,COUNT,KIB,ROUNDS. Prints the host's ns a
-pass, one line each; the profiler is started before the first and stopped after the last.
+``costs`` takes turns: each loop alone, recorded by gapless, recorded without source lines, under torch.profiler, under
+cupti-python, and again. A profiler is started before and stopped after a turn; only the loop is timed.
 """
 
 from __future__ import annotations
 
-import argparse
 import ctypes
+import json
 import os
+import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-COUNT = 500  # launches or operations a pass
+TURNS = 2
+LAUNCHES = 100  # a batch, few enough that no queue fills
 
 
-def launches() -> Callable[[], int]:
-    library = ctypes.CDLL(str(Path(os.environ["LOOPS_LIBRARY"])))
-    library.launches_ns.restype = ctypes.c_longlong
-    return lambda: library.launches_ns(COUNT)
+def library() -> ctypes.CDLL:
+    loaded = ctypes.CDLL(str(Path(os.environ["LOOPS_LIBRARY"])))
+    loaded.launches_ns.restype = ctypes.c_longlong
+    return loaded
 
 
-def small() -> Callable[[], int]:
+def launches() -> Callable[[], float]:
+    loop = library().launches_ns
+    return lambda: loop(LAUNCHES) / LAUNCHES
+
+
+def small() -> Callable[[], float]:
     import torch
 
     x = torch.ones(16, device="cuda")
 
-    def batch() -> int:
+    def batch() -> float:
         torch.cuda.synchronize()
         start = time.perf_counter_ns()
-        for _ in range(COUNT):
+        for _ in range(LAUNCHES):
             x.add_(1)
-        return time.perf_counter_ns() - start
+        return (time.perf_counter_ns() - start) / LAUNCHES
 
     return batch
 
 
-def training() -> Callable[[], int]:
+def training() -> Callable[[], float]:
     import torch
 
     torch.manual_seed(0)
-    model = torch.nn.TransformerEncoder(
-        torch.nn.TransformerEncoderLayer(1024, 16, 4096, batch_first=True, dropout=0.0), 2, enable_nested_tensor=False
-    ).cuda()
+    layer = torch.nn.TransformerEncoderLayer(1024, 16, 4096, batch_first=True, dropout=0.0)
+    model = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     x = torch.randn(32, 512, 1024, device="cuda")
 
-    def step() -> int:
+    def step() -> float:
         start = time.perf_counter_ns()
         with torch.autocast("cuda", torch.bfloat16):
             loss = model(x).square().mean()
@@ -65,73 +73,90 @@ def training() -> Callable[[], int]:
     return step
 
 
-def chunks(words: str) -> Callable[[], int]:
-    variant, count, kib, rounds = words.split(",")
-    library = ctypes.CDLL(str(Path(os.environ["LOOPS_LIBRARY"])))
-
-    def once() -> int:
-        start = time.perf_counter_ns()
-        library.chunk_loop(variant.encode(), int(count), int(kib), int(rounds), 1)
-        return time.perf_counter_ns() - start
-
-    return once
-
-
-def profiler(name: str, trace: str) -> AbstractContextManager[Any]:
-    if name == "torch.profiler":
-        from torch.profiler import ProfilerActivity, profile
-
-        kept = profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True)
-        return _traced(kept, trace)
-    if name == "cupti-python":
-        return _CuptiPython()
-    return nullcontext()
-
-
-class _traced:  # noqa: N801
-    def __init__(self, kept: Any, trace: str):
-        self.kept, self.trace = kept, trace
-
-    def __enter__(self) -> None:
-        self.kept.__enter__()
-
-    def __exit__(self, *why: object) -> None:
-        self.kept.__exit__(*why)
-        if self.trace:
-            self.kept.export_chrome_trace(self.trace)
-
-
-class _CuptiPython:
-    """Keeps what it is given, as its documentation's first example does."""
+class CuptiPython:
+    """Keeps the records that it is given."""
 
     def __enter__(self) -> None:
         from cupti import cupti
 
-        self.cupti, self.kept = cupti, []
+        self.cupti, self.kept = cupti, list[Any]()
+        self.kinds = [
+            getattr(cupti.ActivityKind, name)
+            for name in ("CONCURRENT_KERNEL", "MEMCPY", "MEMSET", "RUNTIME", "SYNCHRONIZATION")
+        ]
         cupti.activity_register_callbacks(lambda: (8 << 20, 0), self.kept.extend)
-        for kind in ("CONCURRENT_KERNEL", "MEMCPY", "MEMSET", "RUNTIME", "SYNCHRONIZATION"):
-            cupti.activity_enable(getattr(cupti.ActivityKind, kind))
+        for kind in self.kinds:
+            cupti.activity_enable(kind)
 
     def __exit__(self, *why: object) -> None:
         self.cupti.activity_flush_all(1)
+        for kind in self.kinds:
+            self.cupti.activity_disable(kind)
+
+
+def torch_profiler() -> AbstractContextManager[Any]:
+    from torch.profiler import ProfilerActivity, profile
+
+    return profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True)
+
+
+def costs(folder: Path) -> None:
+    from gapless.recorder.recording import Recording
+
+    loops = {"launches": (launches(), 600), "small": (small(), 300), "training": (training(), 30)}
+    path = folder / "costs.gapless"
+    tools: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+        "untraced": nullcontext,
+        "gapless": lambda: Recording(path, force=True),
+        "gapless --no-lines": lambda: Recording(path, force=True, lines=False),
+        "torch.profiler": torch_profiler,
+        "cupti-python": CuptiPython,
+    }
+    for loop, _ in loops.values():
+        for _ in range(10):
+            loop()
+    taken: dict[str, dict[str, list[float]]] = {name: {tool: [] for tool in tools} for name in loops}
+    # cupti-python keeps hold of CUPTI once it has run: its turns come last, beside more of the untraced loop
+    for group in ([t for t in tools if t != "cupti-python"], ["untraced", "cupti-python"]):
+        for _ in range(TURNS):
+            for tool in group:
+                for name, (loop, passes) in loops.items():
+                    try:
+                        with tools[tool]():
+                            mine = [loop() for _ in range(passes)]
+                    except Exception as problem:
+                        print(name, tool, problem, file=sys.stderr)
+                        continue
+                    taken[name][tool] += mine[2:]
+    print(json.dumps({name: {tool: _summed(ns) for tool, ns in by.items() if ns} for name, by in taken.items()}))
+
+
+def _summed(ns: list[float]) -> dict[str, float]:
+    ordered = sorted(ns)
+    tenth = len(ordered) // 10
+    return {"median_ns": median(ordered), "low_ns": ordered[tenth], "high_ns": ordered[-1 - tenth], "passes": len(ns)}
+
+
+def chunks(words: str, passes: int) -> None:
+    variant, count, kib, rounds = words.split(",")
+    library().chunk_loop(variant.encode(), int(count), int(kib), int(rounds), passes)
+
+
+def traces(folder: Path, size: str, variants: list[str]) -> None:
+    for variant in variants:
+        with torch_profiler() as kept:
+            chunks(f"{variant},{size}", 2)
+        kept.export_chrome_trace(str(folder / f"{variant}.json.gz"))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("program")
-    parser.add_argument("passes", type=int)
-    parser.add_argument("--with", dest="tool", default="")
-    parser.add_argument("--trace", default="")
-    given = parser.parse_args()
-    if given.program.startswith("chunks:"):
-        one = chunks(given.program.removeprefix("chunks:"))
+    what, *words = sys.argv[1:]
+    if what == "costs":
+        costs(Path(words[0]))
+    elif what == "chunks":
+        chunks(words[0], int(words[1]))
     else:
-        one = {"launches": launches, "small": small, "training": training}[given.program]()
-        for _ in range(5):
-            one()
-    with profiler(given.tool, given.trace):
-        taken = [one() for _ in range(given.passes)]
-    print("\n".join(map(str, taken)))
+        traces(Path(words[0]), words[1], words[2:])
 
 
 if __name__ == "__main__":

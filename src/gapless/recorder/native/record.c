@@ -19,11 +19,11 @@
 
 enum { FLUSH_NS = 250000000, CLOCK_NS = 1000000000, GRACE_NS = 1000000000 };
 
-/* Launches are asked for their source line in the first second, for a while whenever kernels came up that were not seen
- * before, and then a part of the time. */
-enum { FIRST_NS = 1000000000, NEW_NS = 300000000, SOME_NS = 20000000, PAUSE_NS = 230000000 };
+/* Launches are asked for their source line while they are few. Where a program makes so many that asking would be felt,
+ * they are asked a part of the time, and for longer when kernels come up that were not seen before. */
+enum { LOOK_NS = 20000000, PAUSE_NS = 230000000, NEW_NS = 100000000, MOST_A_SECOND = 5000 };
 static bool launches_watched;
-static uint64_t launches_change;
+static uint64_t launches_change, launches_since, sites_before;
 
 struct options options;
 
@@ -121,20 +121,22 @@ static void begin(void) {
   if (!options.lines) return;
   calls_watch(subscriber);
   calls_watch_launches(subscriber, true);
-  launches_watched = true, launches_change = began + FIRST_NS;
+  launches_watched = true, launches_since = began, launches_change = began + NEW_NS, sites_before = stacks_asked();
 }
 
 static void tend_launches(uint64_t now) {
   static uint32_t seen;
   uint32_t kernels = atomic_load(&records_new_kernels);
+  uint64_t sites = stacks_asked();
   bool on = launches_watched;
-  if (kernels != seen) {
-    seen = kernels, on = true;
-    if (!launches_watched || launches_change < now + NEW_NS) launches_change = now + NEW_NS;
-  } else if (now >= launches_change) {
-    on = !on;
-    launches_change = now + (on ? SOME_NS : PAUSE_NS);
+  if (now >= launches_change) {
+    bool many = (sites - sites_before) * SECOND > (now - launches_since) * MOST_A_SECOND;
+    on = !launches_watched || !many;
+    launches_change = now + (on ? LOOK_NS : PAUSE_NS);
+    launches_since = now, sites_before = sites;
   }
+  if (kernels != seen && !launches_watched) on = true, launches_since = now, sites_before = sites, launches_change = now + NEW_NS;
+  seen = kernels;
   if (on != launches_watched) calls_watch_launches(subscriber, launches_watched = on);
 }
 

@@ -87,6 +87,7 @@ struct stack_row { uint32_t stack, depth, file, function; int32_t line; uint32_t
 bool stacks_start(void);
 void stacks_call(uint32_t correlation);
 void stacks_drain(void);
+uint64_t stacks_asked(void); /* how many calls were asked for their line so far */
 void stacks_names(uint32_t *file, uint32_t *function, const char *file_text, size_t file_bytes, const char *function_text,
                   size_t function_bytes);
 

@@ -136,6 +136,16 @@ void stacks_call(uint32_t correlation) {
   if (waiting == ROWS / 2) record_wake();
 }
 
+uint64_t stacks_asked(void) {
+  static uint64_t sum;
+  static uint32_t before[LANES];
+  for (int i = 0; i < LANES; i++) {
+    uint32_t written = atomic_load_explicit(&lanes[i].written, memory_order_relaxed);
+    sum += (uint32_t)(written - before[i]), before[i] = written;
+  }
+  return sum;
+}
+
 void stacks_drain(void) {
   pthread_mutex_lock(&words_lock);
   struct bytes words = new_words, stacks = new_stacks;
