@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from gapless.model.errors import GaplessError
-from gapless.model.kinds import CallKind, MemoryKind, OpKind, StreamKind
-from gapless.model.program import Flag, Grid, Program
+from gapless.model.kinds import CallKind, MemoryKind, OpKind, SourceOrder, StreamKind
+from gapless.model.program import Flag, Grid, Program, batches
+from gapless.model.schedule import schedule
 from gapless.model.units import format_size, format_time, ms, parse_size, parse_time
 
 
@@ -178,3 +179,25 @@ def test_sizes(text: str, size: int):
 def test_no_times(text: str):
     with pytest.raises(GaplessError):
         parse_time(text)
+
+
+def test_a_batch_is_one_call():
+    program = Program()
+    stream = program.stream("s", StreamKind.NON_BLOCKING)
+    batch = stream.batch("b", order=SourceOrder.ANY_TIME)
+    first, second = batch.h2d(1 * ms), batch.d2h(1 * ms)
+    with program.thread("T"):
+        stream.kernel(1 * ms)
+    third = batch.d2d(1 * ms)  # another thread's call is between, none of its own
+    assert batches(program) == {batch.row: [first, second, third]}
+    program.host(1 * ms)
+    with pytest.raises(GaplessError, match="a batch is one call"):
+        batch.h2d(1 * ms)
+
+
+def test_a_copy_of_a_batch_without_its_batch_is_refused():
+    program = Program()
+    batch = program.stream("s").batch()
+    batch.h2d(1 * ms, name="h")
+    with pytest.raises(GaplessError, match=r"h2d h on s .* follows no batch"):
+        schedule(program.take([1]))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import wraps
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from math import lcm
 from typing import Any
 
@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from gapless.model.bounds import lower_bounds
 from gapless.model.errors import DeadlockError
 from gapless.model.happens_before import happened_in, order
-from gapless.model.kinds import Bound, CallKind, CudaError, Engine, MemoryKind, OpKind, StreamKind
+from gapless.model.kinds import Bound, CallKind, CudaError, Engine, MemoryKind, OpKind, SourceOrder, StreamKind
 from gapless.model.machine import Machine
 from gapless.model.memory_pool import matters
 from gapless.model.program import Buffer, Event, Flag, Program, Stream
@@ -51,6 +51,8 @@ class Op:
     stream: int
     work: int
     before: list[Op] = field(default_factory=list)
+    batch: Op | None = None  # of whose copies it is one (R3.9)
+    copies: list[Op] = field(default_factory=list)
     documented: list[Op] = field(default_factory=list)  # of these the ones that a program may rely on
     queue: Any = None
     family: str = ""  # the kind of queue it goes through
@@ -72,6 +74,10 @@ class Op:
     @property
     def done(self) -> bool:
         return self.end >= 0
+
+    @property
+    def may_start(self) -> bool:
+        return all(b.done for b in self.before) and (self.batch is None or self.batch.start >= 0)
 
     @property
     def dispatched(self) -> bool:
@@ -96,6 +102,7 @@ class Host:
     until: int = -1
     for_ops: list[Op] = field(default_factory=list)
     has_slots: bool = False
+    full: bool = False  # it waits for room in a launch queue
     covers: list[Op] = field(default_factory=list)  # what its synchronise is about
 
 
@@ -151,7 +158,7 @@ class Naive:
             raise DeadlockError([], [])
 
     def next_times(self, op: Op) -> list[int]:
-        if op.done or op.start < 0:
+        if op.done or op.start < 0 or op.kind == OpKind.BATCH:
             return []
         if op.until >= 0:
             return [op.until]
@@ -210,7 +217,12 @@ class Naive:
         while again:
             again = False
             for op in self.ops:
-                if not op.done and op.start < 0 and op.kind in NO_ENGINE and all(b.done for b in op.before):
+                if op.kind == OpKind.BATCH and op.start >= 0 and not op.done and all(c.done for c in op.copies):
+                    self.end(op)
+                    again = True
+                if op.kind == OpKind.BATCH and op.start < 0 and op.may_start:
+                    op.start, op.to_place, again = self.now, 0, True
+                if not op.done and op.start < 0 and op.kind in NO_ENGINE and op.may_start:
                     op.start = op.ready_at = self.now
                     op.to_place = 0
                     if op.work:
@@ -248,6 +260,9 @@ class Naive:
                 return False
             if need == "holds":
                 self.lock = host
+            others_wait = any(other.full for other in self.hosts if other is not host)
+            if self.m.driver_lock and self.r.call[row] == CallKind.MALLOC and others_wait:  # R6.9
+                return False
             host.stage = "act"
             cost = self.cost(row) + (self.ask(row) if self.r.call[row] == CallKind.MALLOC_ASYNC else 0)
             if cost:
@@ -280,6 +295,10 @@ class Naive:
                 return False
         self.returned[row] = self.now
         host.at += 1
+        for copy in self.copies_of(row):
+            for times in (self.begin, self.issued, self.returned):
+                times[copy] = times[row]
+            host.at += 1
         host.stage, host.for_ops = "begin", []
         if self.lock is host:
             self.lock = None
@@ -395,6 +414,11 @@ class Naive:
         op, call = int(self.r.op[row]), int(self.r.call[row])
         sync = call in (CallKind.COPY_SYNC, CallKind.MEMSET_SYNC)
         staged, size = self.m.pageable == "staged", self.size_class(row)
+        if call == CallKind.BATCH:
+            return "done" if "done" in [self.until_when(copy) for copy in self.copies_of(row)] else "issued"
+        if call == CallKind.BATCHED and self.r.flags[row] & Flag.DURING_CALL:
+            handed_over = op == OpKind.H2D and self.pageable(row) and (size == "small" or (staged and size == "middle"))
+            return "issued" if handed_over else "done"
         if call == CallKind.LAUNCH:
             return "done" if self.m.launch_blocking else "issued"
         if sync and self.m.sync_memops:
@@ -435,6 +459,15 @@ class Naive:
     # -- putting operations into streams
 
     def put(self, host: Host, row: int) -> bool:
+        stream = int(self.r.stream[row])
+        if self.r.call[row] == CallKind.BATCH and self.p.streams[stream].kind == L:
+            self.errors[row] = CudaError.INVALID_VALUE
+            self.issued[row] = self.now
+            return self.give_back(host, row)
+        if row in self.no_memory:
+            self.errors[row] = CudaError.MEMORY_ALLOCATION
+            self.issued[row] = self.now
+            return self.give_back(host, row)
         slots = self.slots_needed(row)
         if slots and not host.has_slots:
             self.slot_line.append(host)
@@ -442,16 +475,14 @@ class Naive:
             self.serve_slot_line()
             if not host.has_slots:
                 return False
-        stream = int(self.r.stream[row])
         if self.m.launch_depth is not None and self.r.op[row] not in NO_ENGINE and self.r.op[row] != OpKind.H2H:
             pending = [o for o in self.ops if o.stream == stream and not o.done and o.kind not in NO_ENGINE]
-            if len([o for o in pending if o.kind != OpKind.H2H]) >= self.m.launch_depth:
+            pending = [o for o in pending if o.batch is None]
+            host.full = len([o for o in pending if o.kind != OpKind.H2H]) >= self.m.launch_depth
+            if host.full:
                 return False
         host.has_slots = False
         self.issued[row] = self.now
-        if row in self.no_memory:
-            self.errors[row] = CudaError.MEMORY_ALLOCATION
-            return self.give_back(host, row)
         op = self.issue(row, stream)
         op.slots = slots
         until = self.until_when(row)
@@ -488,11 +519,27 @@ class Naive:
             pending = [x for x in self.ops if not x.done]
             self.barrier = self.barrier + pending
             op.before += pending
-        self.choose_engine(op)
-        self.ops.append(op)
-        self.of_row[row] = op
+        self.add(op)
+        for copy in self.copies_of(row):
+            part = Op(
+                copy, len(self.ops), OpKind(int(r.op[copy])), stream, int(r.duration[copy]) + self.m.copy_overhead
+            )
+            part.batch = op
+            op.copies.append(part)
+            self.add(part)
         self.pass_zero_ops()
         return op
+
+    def add(self, op: Op) -> None:
+        self.choose_engine(op)
+        self.ops.append(op)
+        self.of_row[op.row] = op
+
+    def copies_of(self, row: int) -> list[int]:
+        if self.r.call[row] != CallKind.BATCH:
+            return []
+        mine = [x for x in range(row + 1, len(self.p)) if self.r.thread[x] == self.r.thread[row]]
+        return list(takewhile(lambda x: self.r.call[x] == CallKind.BATCHED, mine))
 
     def must_wait(self, x: Op, y: Op) -> bool:
         if x.stream == y.stream:
@@ -513,7 +560,7 @@ class Naive:
                 op.inline = True
         elif op.kind in (OpKind.H2D, OpKind.D2H):
             op.family = "h2d" if self.m.shared_copy_engine else op.kind.name.lower()
-            if op.kind == OpKind.H2D and not self.pageable(op.row) and size >= 0:
+            if op.kind == OpKind.H2D and not self.pageable(op.row) and size >= 0 and op.batch is None:
                 idle = all(x.done for x in self.ops if x.stream == op.stream)
                 limit = self.m.inline_idle if idle else self.m.inline_pending
                 op.inline = limit > 0 and size <= limit
@@ -623,13 +670,13 @@ class Naive:
     def queue_of(self, op: Op) -> Any:
         limit = self.limit(op.family)
         if limit is None:
-            return ("stream", op.stream) if op.family else None
+            return ("stream", op.family, op.stream) if op.family else None
         if self.m.queue_policy == "pool":
             return None if op.inline else ("pool", op.stream)
         if self.m.queue_policy == "mod":
             created = [i for i, s in enumerate(self.p.streams) if s.created]
             if op.stream not in created and self.m.default_stream_queue == "own":
-                return ("own", op.stream)
+                return ("own", op.family, op.stream)
             return ("mod", op.family, created.index(op.stream) % limit if op.stream in created else 0)
         turn = self.given.setdefault(op.family, list(range(limit)))
         key = (op.family, op.stream)
@@ -671,9 +718,9 @@ class Naive:
         """Start one operation (or place some blocks) if anything can start; tell whether it did."""
         ready = []
         for op in self.ops:
-            if op.done or (op.start >= 0 and not op.to_place) or not all(b.done for b in op.before):
+            if op.done or (op.start >= 0 and not op.to_place) or not op.may_start:
                 continue
-            if op.kind in NO_ENGINE or not self.may_leave_queue(op):
+            if op.kind in (*NO_ENGINE, OpKind.BATCH) or not self.may_leave_queue(op):
                 continue
             if op.ready_at < 0:
                 op.ready_at = self.now
@@ -821,7 +868,7 @@ def program_of(number: int, numbers: list[tuple[int, ...]], of_calls: Sequence[s
     made = [program.stream(kind=pick([B, N, N, P]), priority=pick([0, 0, -1])) for _ in range(pick(range(1, 5)))]
     events = [program.event() for _ in range(2)]
     buffers, pinned = [program.buffer("b", 64 * MIB), program.buffer("c", 32 * MIB)], program.buffer("p", MIB, PINNED)
-    calls = of_calls or pick([_CALLS, _CALLS, _CALLS[:7], _CALLS[:11], _CALLS[2:19]])
+    calls = of_calls or pick([_CALLS, _CALLS, _CALLS[:7], _CALLS[:12], _CALLS[2:20]])
     threads = pick([["main"], ["main", "main", "T1"]])
     for of_call in numbers:
         pick = Picks(of_call)
@@ -834,7 +881,7 @@ def program_of(number: int, numbers: list[tuple[int, ...]], of_calls: Sequence[s
 
 def programs(of_calls: Sequence[str] = ()) -> st.SearchStrategy[Program]:
     """Programs of up to 16 calls: any, or some."""
-    call = st.tuples(NUMBERS, NUMBERS)
+    call = st.tuples(NUMBERS, NUMBERS, NUMBERS)
     calls = st.integers(1, 16).flatmap(lambda count: st.lists(call, min_size=count, max_size=count))
     return st.builds(program_of, NUMBERS, calls, st.just(of_calls))
 
@@ -859,6 +906,13 @@ def _pick_call(
         case "kernel":
             share = Fraction(1, pick([1, 1, 2, 3, 4]))
             stream.kernel(time, share=share, blocks=pick([1, 1, 1, 2, 5]), first=pick(some))
+        case "batch":
+            batch = stream.batch(order=pick(list(SourceOrder)))
+            for _ in range(pick(range(4))):
+                kind = pick([batch.h2d, batch.d2h])
+                kind(pick(range(5)) * TICK, pick([-1, 512, 16 * KIB, 2 * MIB, 8 * MIB]), pageable=pick(some))
+            if pick(some):
+                batch.d2d(time, size)
         case "function":
             stream.host_function(time)
         case "record":
@@ -893,7 +947,7 @@ def _pick_call(
 
 
 _CALLS = (
-    *("h2d", "h2d", "d2h", "d2h", "kernel", "kernel", "kernel", "d2d", "h2h", "memset", "function"),
+    *("h2d", "h2d", "d2h", "d2h", "kernel", "kernel", "kernel", "d2d", "h2h", "batch", "memset", "function"),
     *("record", "record", "wait", "wait", "sync", "query", "elapsed", "host"),
     *("malloc", "free", "host_free", "send", "receive"),
 )
@@ -1000,7 +1054,8 @@ def test_nothing_breaks_the_rules(program: Program, machine: Machine):
     rows, ops = program.rows, ran(run)
     rank = {row: i for i, row in enumerate(run.order.tolist())}
     for stream in range(len(program.streams)):
-        mine = sorted((op for op in ops if rows.stream[op] == stream), key=lambda op: rank[op])
+        in_order = [op for op in ops if rows.stream[op] == stream and rows.call[op] != CallKind.BATCHED]  # R3.9
+        mine = sorted(in_order, key=lambda op: rank[op])
         assert all(run.end[a] <= run.start[b] for a, b in pairwise(mine))
     for engine, servers in ((Engine.H2D, machine.h2d_engines), (Engine.D2H, 1), (Engine.HOST, machine.hostfn_workers)):
         mine = [op for op in ops if run.engine[op] == engine and rows.op[op] != OpKind.H2H]

@@ -548,3 +548,30 @@ def test_graphs_may_be_launched_by_a_thread_that_stands_before_the_capture():
     send ready
     expect start k.2 1ms""")
     assert got.graphs == ["G"]
+
+
+# ------------------------------------------------------------------------------------- beyond the tape format: batches
+
+
+def test_a_batch_has_its_copies_and_ends():
+    got = program("stream s\nbatch b on s any-time as call\n  h2d h 1\n  d2d c 1 X -> Y\nend\nkernel k on s 1")
+    assert got.rows.call.tolist() == [CallKind.BATCH, CallKind.BATCHED, CallKind.BATCHED, CallKind.LAUNCH]
+    assert got.rows.flags.tolist() == [0, Flag.ANY_TIME, Flag.ANY_TIME, 0]
+    assert got.find("call") == got.find("b") == 0
+
+
+@pytest.mark.parametrize(
+    ("inside", "said"),
+    [
+        ("kernel k on s 1", "'kernel' stands in a batch; expected h2d, d2h, d2d or end"),
+        ("h2d h on s 1", "the batch has the stream"),
+        ("h2d h 1 sync", "the batch has the stream"),
+        ("h2d h 1 as x", "the label belongs to the batch"),
+        ("batch c on s\nend", "'batch' stands in a batch"),
+    ],
+)
+def test_only_plain_copies_stand_in_a_batch(inside: str, said: str):
+    with pytest.raises(TapeError) as caught:
+        read(f"stream s\nbatch b on s\n{inside}\nend")
+    assert said in str(caught.value)
+    assert caught.value.line == 3

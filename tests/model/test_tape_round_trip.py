@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gapless.model.errors import GaplessError
 from gapless.model.expectations import Expectation
-from gapless.model.kinds import CallKind, CaptureMode, MemoryKind, StreamKind
+from gapless.model.kinds import CallKind, CaptureMode, MemoryKind, SourceOrder, StreamKind
 from gapless.model.machine import Machine
 from gapless.model.program import Buffer, Event, Grid, Program, Stream
 from gapless.model.tape import read, write
@@ -141,6 +141,18 @@ def device_copy(draw: st.DrawFn, program: Program, number: int) -> None:
         where.p2p(draw(times), draw(sizes), to=1, name=f"op{number}")
 
 
+def batch(draw: st.DrawFn, program: Program, number: int) -> None:
+    made = a_stream(draw, program).batch(f"op{number}", order=anything(draw, list(SourceOrder)))
+    host, device = host_memory(program), device_memory(program)
+    for i in range(draw(st.integers(0, 3))):
+        if draw(st.booleans()):
+            made.h2d(
+                draw(times), draw(sizes), src=anything(draw, host), dst=anything(draw, device), name=f"c{number}.{i}"
+            )
+        else:
+            made.d2h(draw(times), draw(sizes), pageable=draw(st.booleans()), name=f"c{number}.{i}")
+
+
 def memset(draw: st.DrawFn, program: Program, number: int) -> None:
     where, target = anything(draw, [program, a_stream(draw, program)]), anything(draw, [None, *buffers(program)[:3]])
     pinned = draw(st.booleans()) if target is None else target.info.kind == MemoryKind.PINNED
@@ -200,7 +212,21 @@ def graph(draw: st.DrawFn, program: Program, number: int) -> None:
     stream.launch(stream.end_capture(program.graph(f"g{number}"), label=f"g{number}"))
 
 
-STATEMENTS = [host_copy, device_copy, memset, kernel, kernel, host_function, event, event, host, host, memory, graph]
+STATEMENTS = [
+    host_copy,
+    device_copy,
+    batch,
+    memset,
+    kernel,
+    kernel,
+    host_function,
+    event,
+    event,
+    host,
+    host,
+    memory,
+    graph,
+]
 
 
 @given(programs())

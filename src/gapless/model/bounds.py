@@ -6,14 +6,14 @@ The closed forms are exact on the ``teaching`` machine: kernels fill the device,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from math import ceil, floor, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .kinds import CallKind, OpKind
+from .kinds import CallKind, OpKind, StreamKind
 from .machine import Machine
 from .plan import Place, Plan, plan
 from .program import Flag, Program
@@ -99,13 +99,15 @@ def lower_bounds(program: Program, machine: Machine | None = None) -> dict[str, 
     if laid_out.cost is not None:
         np.add.at(spent, rows.thread, laid_out.cost)
     bounds = {"issue": int(spent.max())}
-    ops = np.flatnonzero(rows.op >= 0)
+    legacy = np.array([info.kind == StreamKind.LEGACY for info in program.streams] or [False])
+    failing = np.isin(rows.call, (CallKind.BATCH, CallKind.BATCHED)) & legacy[rows.stream]  # R3.9
+    ops = np.flatnonzero((rows.op >= 0) & ~failing)
     if not len(ops) or np.any(np.isin(rows.call, (CallKind.CAPTURE, CallKind.GRAPH_LAUNCH))):
         return bounds
     ops = ops[np.argsort(rows.stream[ops], kind="stable")]
     work = laid_out.work[ops]
     work[(rows.flags[ops] & Flag.PROGRAMMATIC) != 0] = 0  # R6.14: may run beside the kernel before
-    before, after = _around(rows.stream[ops], work)
+    before, after = _around_in_streams(rows.stream[ops], ops, work, laid_out.batches)
     bounds["stream"] = int((before + work + after).max())
     threads = len(program.threads)
     pairs = np.unique(rows.stream[ops].astype(np.int64) * threads + rows.thread[ops]) // threads
@@ -127,6 +129,22 @@ def lower_bounds(program: Program, machine: Machine | None = None) -> dict[str, 
                 bound = int(before[mine].min()) + held // engines + int(after[mine].min())
                 bounds[name] = max(bounds.get(name, 0), bound)
     return bounds
+
+
+def _around_in_streams(
+    stream: NDArray[np.int32], ops: NDArray[np.intp], work: NDArray[np.int64], batches: Mapping[int, list[int]]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Give the work before and after each operation; a batch takes as long as its longest copy at least (R3.9)."""
+    at = {row: i for i, row in enumerate(ops.tolist())} if batches else {}
+    in_turn = work.copy()
+    inside = [(at[batch], [at[copy] for copy in copies]) for batch, copies in batches.items() if batch in at]
+    for batch, copies in inside:
+        in_turn[batch] = work[copies].max(initial=0)
+        in_turn[copies] = 0
+    before, after = _around(stream, in_turn)
+    for batch, copies in inside:
+        before[copies], after[copies] = before[batch], after[batch]
+    return before, after
 
 
 def _around(stream: NDArray[np.int32], work: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

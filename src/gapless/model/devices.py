@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from .batches import BatchRunner
 from .engines import CopyEngine, NoWaiting, Sms, Workers
 from .graphs import GraphRunner
 from .kinds import OpKind, StreamKind
@@ -75,7 +76,9 @@ class DeviceState:
                 (Place.PEER, "peer", machine.peer_engines),
             )
         }
-        others: dict[int, Server] = {Place.SM: self.sms, Place.WORKER: workers, Place.GRAPH: GraphRunner()}
+        others: dict[int, Server] = {
+            Place.SM: self.sms, Place.WORKER: workers, Place.GRAPH: GraphRunner(), Place.BATCH: BatchRunner(),
+        }  # fmt: skip
         at_once = NoWaiting()
         self.engines: list[Server] = [(others | self.copies).get(place, at_once) for place in PLACES]
         self.pool: Pool | None = None

@@ -217,7 +217,8 @@ def _in_one_way(race: Race) -> str:
 def _vary_hosts(program: Program, machine: Machine, random: Random) -> tuple[Program, Machine]:
     """Let the host threads take their time: before every call a little, at their own paces, or long before a few."""
     rows, count = program.rows, len(program)
-    calls = np.flatnonzero(rows.call < CallKind.HOST_WORK).tolist()  # what stands from there on is no call into CUDA
+    into_cuda = (rows.call < CallKind.HOST_WORK) | (rows.call == CallKind.BATCH)
+    calls = np.flatnonzero(into_cuda).tolist()
     if not calls:
         return program, machine
     usual = _usual_time(program)

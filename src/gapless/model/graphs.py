@@ -191,7 +191,7 @@ class Captures:
         stream, event = sim.stream_of[row], sim.object[row] if sim.object else -1
         if not capture.valid:
             return CudaError.STREAM_CAPTURE_INVALIDATED
-        if sim.call[row] in (CallKind.COPY_SYNC, CallKind.MEMSET_SYNC):
+        if sim.call[row] in (CallKind.COPY_SYNC, CallKind.MEMSET_SYNC, CallKind.BATCH):
             return self._break([capture], CudaError.STREAM_CAPTURE_UNSUPPORTED)
         before = capture.last[stream]
         if op == OpKind.RECORD:

@@ -25,7 +25,7 @@ from .errors import GaplessError
 from .kinds import CallKind, MemoryKind, OpKind, StreamKind
 from .memory_pool import reuses
 from .ordering import fences, is_blocking, is_empty_action
-from .program import Flag, Program
+from .program import Flag, Program, batches
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -238,6 +238,7 @@ class _Stream:
     # R6.14: kernels that a programmatic dependent has overtaken. Who waits for the whole stream waits for them too.
     overtaken: list[State] = field(default_factory=list)
     kernel: State | None = None  # what the last operation waited for, if it was a kernel
+    strands: list[_Line] = field(default_factory=list)  # of batches: one a copy, those of the next batch go on there
 
 
 # ------------------------------------------------------------------------------------------------------------- graphs
@@ -307,6 +308,8 @@ class _Walk:
         self._graphs: list[_Exec | None] = [None] * len(program.graphs)
         self._capturing: dict[int, _Capture] = {}
         self._captured_events: dict[int, tuple[_Capture, tuple[int, ...]]] = {}
+        self._batches = batches(program)
+        self._batched = {copy for copies in self._batches.values() for copy in copies}
         self._freed: dict[int, tuple[int, State]] = {}  # buffer -> its stream-ordered free
         self._reused: dict[int, int] = reuses(program)
 
@@ -320,8 +323,12 @@ class _Walk:
             op = self._ops[row]
             if op < 0:
                 yield self._call(row)
+            elif row in self._batched:
+                continue  # it runs with its batch
             elif not self._failed(row):
-                if self._capturing or op == OpKind.GRAPH or op == OpKind.WAIT:
+                if op == OpKind.BATCH:
+                    yield from self._batch(row)
+                elif self._capturing or op == OpKind.GRAPH or op == OpKind.WAIT:
                     yield from self._put(row, op)
                 else:
                     yield self._operation(row)
@@ -436,6 +443,26 @@ class _Walk:
         if self._completes[row]:
             self._tell(host, [line.state()])  # HB6
         return step
+
+    def _batch(self, row: int) -> Iterator[Step]:
+        """R3.9: prior stream work, then the copies in no order, then later stream work."""
+        stream, host = self._streams[self._on[row]], self._hosts[self._threads[row]]
+        copies = self._batches[row]
+        stamped = any(self._concerns_host[copy] for copy in copies)
+        if stamped:
+            host.tick()
+        line = self._start(row, stream, host)
+        line.tick()
+        begun, clock, call = line.state(), line.clock, (host.index, host.count, host.clock)
+        stream.strands += [self._line() for _ in range(len(copies) - len(stream.strands))]
+        for copy, strand in zip(copies, stream.strands, strict=False):
+            strand.learn(begun)
+            strand.tick()
+            yield Step(copy, 0, row, strand.index, strand.count, strand.clock, *call, stamped)
+        for _, strand in zip(copies, stream.strands, strict=False):
+            line.learn(strand.state())
+        line.tick()
+        yield Step(row, 0, row, line.index, line.count, clock, *call, stamped)
 
     def _start(self, row: int, stream: _Stream, host: _Line, *, empty: bool = False) -> _Line:
         """Let a stream's line know what its next operation waits for; give the line."""
@@ -589,7 +616,8 @@ def _concerns_host(rows: Rows) -> list[bool]:
     """Tell of which calls the begin itself, and not only the operation, has to do with host memory (9.2, HB8)."""
     host_side = np.where(rows.op == OpKind.H2D, rows.src, np.where(rows.op == OpKind.D2H, rows.dst, MemoryKind.UNKNOWN))
     managed = (host_side == MemoryKind.MANAGED) & (rows.call == CallKind.COPY_SYNC)
-    return ((host_side == MemoryKind.PAGEABLE) | managed).tolist()
+    at_call = (rows.flags & int(Flag.DURING_CALL | Flag.ANY_TIME)) != 0  # R3.9
+    return ((host_side == MemoryKind.PAGEABLE) | managed | at_call).tolist()
 
 
 def _completes(rows: Rows, happened: Happened) -> list[bool]:

@@ -77,7 +77,7 @@ def left_to_chance(
     for row in issued:
         op, event = ops[row], objects[row]
         if op >= 0:
-            if row not in running:
+            if row not in running or calls[row] == CallKind.BATCHED:  # a batch is one operation (R3.9)
                 continue
             streams = [on[row]]
             if op == OpKind.P2P and calls[row] == CallKind.COPY_SYNC:  # R3.7: of both devices' legacy streams

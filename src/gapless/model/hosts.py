@@ -90,7 +90,7 @@ class Hosts:
             for column in (plan.cost, plan.lock, plan.entries, plan.queue_bytes)
         )
         self._plain = plan.cost is None and plan.lock is None and plan.entries is None and not self.capturing
-        self._plain &= sim.pools is None
+        self._plain &= sim.pools is None and not plan.batches
 
     def wake(self, thread: HostThread) -> None:
         """Let a host thread go on."""
@@ -154,9 +154,18 @@ class Hosts:
                     return
             self.returned[row] = now
             thread.at += 1
+            if row in sim.plan.batches:
+                self._return_copies(thread, row)
             thread.stage = BEGIN
             if self._lock_owner is thread:
                 self.unlock(thread)
+
+    def _return_copies(self, thread: HostThread, row: int) -> None:
+        """R3.9: a batch is one call, which began, was taken and returned for all its copies at once."""
+        copies = self._sim.plan.batches[row]
+        for column in (self.begin, self.issued, self.returned):
+            column[copies] = column[row]
+        thread.at += len(copies)
 
     def _put_run(self, thread: HostThread) -> None:
         """Issue a run of plain operations that cost the host nothing: what most programs do most of the time."""
@@ -238,6 +247,10 @@ class Hosts:
     def _put(self, thread: HostThread, row: int) -> bool:
         """Put an operation into a stream, as soon as there is room for it; then wait as table 3.1 says."""
         sim, plan = self._sim, self._sim.plan
+        if self._refused(row):
+            self._take(row)
+            thread.stage = LATE
+            return True
         if row in plan.drain_first and not thread.drained:  # R4.1, section 4
             thread.drained = True
             if not self._wait(thread, _last(sim.stream(row).device)):
@@ -252,8 +265,7 @@ class Hosts:
         thread.drained = thread.has_slots = False
         thread.stage = LATE
         self._take(row)
-        if self._refused(row):
-            return True
+        self.order += plan.batches.get(row, ())
         sim.issue(row)
         if row in plan.slots:
             self.staging.hold(row, plan.slots[row])
@@ -348,8 +360,14 @@ class Hosts:
             self.values[row] = sim.end[second] - sim.end[first]
 
     def _refused(self, row: int) -> bool:
-        """R5.5: an event and the stream that records it belong to one device. R8.4: a pool at its limit has nothing."""
+        """R3.9: a batch is not for the legacy stream. R8.4: a pool at its limit has nothing.
+
+        R5.5: an event and the stream that records it belong to one device.
+        """
         sim = self._sim
+        if row in sim.plan.batches and sim.stream(row).legacy:
+            self.errors[row] = CudaError.INVALID_VALUE
+            return True
         if sim.pools is not None and sim.op_kind[row] == _OP_MALLOC and sim.pools.refused(row):
             self.errors[row] = CudaError.MEMORY_ALLOCATION
             return True

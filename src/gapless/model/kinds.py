@@ -24,6 +24,7 @@ class OpKind(IntEnum):
     MALLOC = 10
     FREE = 11
     GRAPH = 12
+    BATCH = 13  # of copies: over when all of them are (R3.9)
 
 
 class Engine(IntEnum):
@@ -51,6 +52,7 @@ ENGINE_OF: dict[OpKind, Engine] = {
     OpKind.MALLOC: Engine.NONE,
     OpKind.FREE: Engine.NONE,
     OpKind.GRAPH: Engine.SM,
+    OpKind.BATCH: Engine.NONE,
 }
 
 
@@ -119,6 +121,16 @@ class CallKind(IntEnum):
     SEND = 37
     RECEIVE = 38
     REUSE = 39
+    BATCH = 40  # the call; the rows that follow it in its thread are its copies, and no calls of their own (R3.9)
+    BATCHED = 41
+
+
+class SourceOrder(IntEnum):
+    """When the copies of a batch may read their sources (``srcAccessOrder``, R3.9)."""
+
+    STREAM = 0
+    DURING_CALL = 1
+    ANY_TIME = 2
 
 
 class CaptureMode(IntEnum):

@@ -18,7 +18,7 @@ from .kinds import CallKind, MemoryKind, OpKind, StreamKind
 from .machine import Machine, interpolate
 from .memory_pool import matters
 from .ordering import is_empty_action
-from .program import Flag, Grid, Program
+from .program import Flag, Grid, Program, batches
 
 PIECES = 8  # a kernel of known shape is placed in at most so many rounds; more would cost time and tell nothing
 
@@ -57,9 +57,10 @@ class Place:
     WORKER = 6  # a host function's worker
     CALLER = 7  # the calling host thread copies itself (table 3.1, H2H)
     GRAPH = 8
+    BATCH = 9  # of copies, which run where they run (R3.9)
 
 
-PLACES = range(9)
+PLACES = range(10)
 
 
 class Until:
@@ -104,6 +105,7 @@ class Plan:
     blocks: list[int]  # of each grid
     rounds: list[int]  # of each grid: a kernel's time is that of so many rounds of blocks
     tails: list[float]  # of each grid: last part of a kernel's time in which its SMs fall free (kernel_tail)
+    batches: dict[int, list[int]]  # copies of each batch (R3.9)
     pools: bool  # it matters which memory the stream-ordered pool hands out (R8.4, R8.5)
     triggers: dict[int, int]  # of some grids: after so long a block lets the dependent kernel start (R6.14)
     capacity: int  # units of the SM pool of a device
@@ -128,6 +130,8 @@ class _Planner:
         self.pageable = (self.h2d | self.d2h) & (self.host_kind == MemoryKind.PAGEABLE)
         self.small = self.pageable & self.h2d & (self.size <= machine.small_pageable)
         self.overhead = np.zeros(len(self.op), np.int64)
+        self.batches = batches(program)
+        self.batched = self.call == CallKind.BATCHED
         self.staged_machine = machine.pageable == "staged"
         self.staged_size = machine.staging_slots * machine.staging_slot
 
@@ -135,7 +139,9 @@ class _Planner:
         machine, until = self.machine, self._until()
         place = self._place()
         work = self._work(place)
+        slowed = self._slowed(place, until, work)
         slots, pieces = self._slots()
+        self._gather_batches(until)
         lag = self._lag(until)
         capacity, units, blocks, rounds = self._grids()
         multi = len(self.program.threads) > 1
@@ -155,12 +161,13 @@ class _Planner:
             lock=self._lock() if machine.driver_lock and multi else None,
             entries=self._entries(place),
             queue_bytes=self._queue_bytes(place) if machine.launch_bytes is not None else None,
-            slowed=self._slowed(place, until, work),
+            slowed=slowed,
             overhead=self.overhead if self.overhead.any() else None,
             units=units,
             blocks=blocks,
             rounds=rounds,
             tails=self._tails(),
+            batches=self.batches,
             pools=matters(self.program, machine),
             triggers={i: grid.trigger for i, grid in enumerate(self.program.grids) if grid.trigger >= 0},
             capacity=capacity,
@@ -181,6 +188,7 @@ class _Planner:
             OpKind.H2H: Place.CALLER,
             OpKind.HOST_FUNCTION: Place.WORKER,
             OpKind.GRAPH: Place.GRAPH,
+            OpKind.BATCH: Place.BATCH,
         }
         for kind, place in table.items():
             where[op == kind] = place
@@ -304,6 +312,17 @@ class _Planner:
             until[self.call == CallKind.LAUNCH] = Until.DONE  # PG 5.2.3.1: launches only
         return until
 
+    def _gather_batches(self, until: NDArray[np.int8]) -> None:
+        """R3.9: a batch is one call. It blocks its thread as its copies would; during the call they have to be read.
+
+        What drivers make of the source order has not been measured: as documented (M).
+        """
+        handed_over = self.small | (self.pageable & self.h2d & (self.size <= self.staged_size) & self.staged_machine)
+        until[self._flag(Flag.DURING_CALL) & self.batched & ~handed_over] = Until.DONE
+        for batch, copies in self.batches.items():
+            until[batch] = until[copies].max(initial=Until.ISSUED)
+        until[self.batched] = Until.ISSUED
+
     def _lag(self, until: NDArray[np.int8]) -> NDArray[np.int64]:
         lag = np.zeros(len(self.op), np.int64)
         early = self.h2d & self.pageable & (until == Until.DONE)
@@ -317,7 +336,7 @@ class _Planner:
         none = np.zeros(len(self.op), np.int64)
         if not self.staged_machine:
             return none, none
-        staged = self.pageable & self.h2d & ~self.small
+        staged = self.pageable & self.h2d & ~self.small & ~self.batched
         fits = staged & (self.size <= self.staged_size)
         pieces = none.copy()
         pieces[fits] = -(-self.size[fits] // self.machine.staging_slot)
@@ -328,7 +347,7 @@ class _Planner:
     def _action(self, until: NDArray[np.int8], slots: NDArray[np.int64]) -> NDArray[np.int8]:
         machine, call = self.machine, self.call
         action = np.full(len(call), Action.NOTHING, np.int8)
-        action[self.op >= 0] = Action.PUT
+        action[(self.op >= 0) & ~self.batched] = Action.PUT
         action[(self.op >= 0) & ((until != Until.ISSUED) | (slots != 0))] = Action.PUT_AND_WAIT
         of_a_device = np.array([event.device >= 0 for event in self.program.events], np.bool_)
         records = np.flatnonzero(self.op == OpKind.RECORD)
@@ -401,6 +420,7 @@ class _Planner:
         else:
             cost = np.where(in_cuda, np.int64(machine.call_cost), 0)
         cost[call == CallKind.LAUNCH] = machine.launch_cost
+        cost[self.batched] = 0  # R3.9: no calls of their own
         given = self.rows.cost >= 0
         cost[given] = self.rows.cost[given]
         cost[~in_cuda] = 0
@@ -427,6 +447,8 @@ class _Planner:
                 for op in np.unique(self.op[of_kind]).tolist():
                     name = f"{CallKind(kind).name.lower()}_{OpKind(op).name.lower()}"
                     self._entry(cost, of_kind & (self.op == op), table, name)
+        if "batch" not in table:  # R3.9: not measured; as one copy costs
+            self._entry(cost, self.call == CallKind.BATCH, table, "copy_async")
         self._entry(cost, (self.call == CallKind.RECORD) & self._flag(Flag.UNTIMED), table, "record_untimed")
         self._entry(cost, (self.call == CallKind.MALLOC_ASYNC) & self._flag(Flag.FIRST), table, "malloc_async_first")
         pooled = self._from_live_pool() if "malloc_pooled" in table or "free_pooled" in table else None
@@ -477,9 +499,9 @@ class _Planner:
         machine, op = self.machine, self.op
         if machine.launch_depth is None and machine.launch_bytes is None:
             return None
-        takes = np.isin(
-            op, (OpKind.KERNEL, OpKind.H2D, OpKind.D2H, OpKind.D2D, OpKind.P2P, OpKind.MEMSET, OpKind.GRAPH)
-        )
+        copies = (OpKind.H2D, OpKind.D2H, OpKind.D2D, OpKind.P2P)
+        takes = np.isin(op, (OpKind.KERNEL, *copies, OpKind.MEMSET, OpKind.GRAPH, OpKind.BATCH))
+        takes &= ~self.batched  # R3.9: the batch is one operation
         if machine.launch_depth_per == "stream":
             takes |= op == OpKind.HOST_FUNCTION
         else:

@@ -70,7 +70,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .columns import ACCESS_DTYPES, ROW_DTYPES, ROW_FILL, Accesses, Columns, Rows
 from .errors import GaplessError
-from .kinds import CallKind, CaptureMode, MemoryKind, OpKind, StreamKind
+from .kinds import CallKind, CaptureMode, MemoryKind, OpKind, SourceOrder, StreamKind
 from .units import parse_size, parse_time
 
 Time: TypeAlias = "int | float | Fraction | str"
@@ -88,6 +88,8 @@ class Flag(IntFlag):
     PROGRAMMATIC = 8  # a kernel launched as programmatic dependent of the one before (R6.14)
     FIRST_OF_LIBRARY = 16  # the first launch out of a library loaded at run time (R4.1)
     MORE_STACK = 32  # needs more local memory than ever before, or changes the stack limit (section 4)
+    DURING_CALL = 128  # a copy of a batch that has read its source when the call returns (R3.9)
+    ANY_TIME = 256  # a copy of a batch that may read its source from the call on (R3.9)
     POOL = 64  # a plain free of stream-ordered memory, which waits for nothing (section 4)
 
 
@@ -165,6 +167,7 @@ class Program:
         self._default_streams: dict[tuple[int, int], int] = {}  # (thread or -1 for legacy, device) -> row of streams
         self._grid_rows: dict[Grid, int] = {self.grids[0]: 0}
         self._from_pool: set[int] = set()  # buffers whose memory is stream-ordered
+        self._batches: dict[int, int] = {}  # thread -> its batch that may still be given copies
         self._found: tuple[int, dict[str, int]] = (0, {})
 
     # ------------------------------------------------------------------------------------------------- things
@@ -459,6 +462,8 @@ class Program:
              duration: int = -1, bytes: int = -1, cost: int = -1, src: int = 0, dst: int = 0, grid: int = -1,  # noqa: A002
              flags: int = 0, name: str = "", label: str = "") -> int:  # fmt: skip
         thread = self._thread
+        if self._batches and call != CallKind.BATCHED:
+            self._batches.pop(thread, None)
         return self._rows.append(
             call, op, thread, stream, object, second, duration, bytes, cost, src, dst, self._device[thread], grid,
             flags, self._string(name) if name else -1, self._string(label) if label else -1,
@@ -669,6 +674,18 @@ class Stream:
         self.program._add(CallKind.CAPTURE_END, stream=self.row, object=graph.row, label=label, cost=_time(cost))
         return graph
 
+    def batch(self, name: str = "", *, order: SourceOrder = SourceOrder.STREAM, label: str = "",
+              cost: Time | None = None) -> Batch:  # fmt: skip
+        """``cudaMemcpyBatchAsync``: one call, and one operation in this stream, of copies in no order (R3.9).
+
+        The copies are given by the methods of what this returns, before the thread makes another call. *order* says
+        when they may read their sources. On the legacy stream the call fails.
+        """
+        program = self.program
+        row = program._add(CallKind.BATCH, OpKind.BATCH, self.row, duration=0, name=name, label=label, cost=_time(cost))
+        program._batches[program._thread] = row
+        return Batch(self, row, order)
+
     def launch(self, graph: Graph, *, name: str = "", label: str = "", cost: Time | None = None) -> int:
         """``cudaGraphLaunch``: one operation in this stream (R7.1)."""
         return self.program._add(
@@ -684,12 +701,13 @@ class Stream:
 
     def _copy(self, op: OpKind, time: Time | None, bytes: Size = -1, *, sync: bool = False,  # noqa: A002
               src: Buffer | Part | None = None, dst: Buffer | Part | None = None, pageable: bool | None = None,
-              to: int = -1, name: str = "", label: str = "", cost: Time | None = None) -> int:  # fmt: skip
+              to: int = -1, name: str = "", label: str = "", cost: Time | None = None,
+              call: CallKind = CallKind.COPY_ASYNC, flags: int = 0) -> int:  # fmt: skip
         source = _memory(src, pageable, name, host=op in (OpKind.H2D, OpKind.H2H))
         target = _memory(dst, pageable, name, host=op in (OpKind.D2H, OpKind.H2H))
         row = self.program._add(
-            CallKind.COPY_SYNC if sync else CallKind.COPY_ASYNC, op, self.row, second=to, duration=_time(time),
-            bytes=_size(bytes), cost=_time(cost), src=source, dst=target, name=name, label=label,
+            CallKind.COPY_SYNC if sync else call, op, self.row, second=to, duration=_time(time),
+            bytes=_size(bytes), cost=_time(cost), src=source, dst=target, flags=flags, name=name, label=label,
         )  # fmt: skip
         self._accesses(row, [src] if src else [], [dst] if dst else [])
         return row
@@ -719,6 +737,37 @@ class Stream:
             self.program._access(row, place, write=False)
         for place in writes:
             self.program._access(row, place, write=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch of copies: one call, one operation in its stream, copies in no order (R3.9). See ``Stream.batch``."""
+
+    stream: Stream
+    row: int
+    order: SourceOrder
+
+    def h2d(self, time: Time | None = None, bytes: Size = -1, *, src: Buffer | Part | None = None,  # noqa: A002
+            dst: Buffer | Part | None = None, pageable: bool | None = None, name: str = "") -> int:  # fmt: skip
+        """Add a copy to the device; gives its row. Options as ``Stream.h2d``."""
+        return self._add(OpKind.H2D, time, bytes, src=src, dst=dst, pageable=pageable, name=name)
+
+    def d2h(self, time: Time | None = None, bytes: Size = -1, *, src: Buffer | Part | None = None,  # noqa: A002
+            dst: Buffer | Part | None = None, pageable: bool | None = None, name: str = "") -> int:  # fmt: skip
+        """Add a copy to the host; gives its row. Options as ``Stream.h2d``."""
+        return self._add(OpKind.D2H, time, bytes, src=src, dst=dst, pageable=pageable, name=name)
+
+    def d2d(self, time: Time | None = None, bytes: Size = -1, *, src: Buffer | Part | None = None,  # noqa: A002
+            dst: Buffer | Part | None = None, name: str = "") -> int:  # fmt: skip
+        """Add a copy inside the device; gives its row. Options as ``Stream.h2d``."""
+        return self._add(OpKind.D2D, time, bytes, src=src, dst=dst, name=name)
+
+    def _add(self, op: OpKind, time: Time | None, bytes: Size, **options: Any) -> int:  # noqa: A002
+        program = self.stream.program
+        if program._batches.get(program._thread) != self.row:
+            raise GaplessError("a batch is one call: give it all its copies before the thread makes another call")
+        flags = {SourceOrder.DURING_CALL: Flag.DURING_CALL, SourceOrder.ANY_TIME: Flag.ANY_TIME}.get(self.order, 0)
+        return self.stream._copy(op, time, bytes, call=CallKind.BATCHED, flags=int(flags), **options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -791,7 +840,7 @@ class Graph:
 _OP_WORDS: dict[int, str] = {
     OpKind.KERNEL: "kernel", OpKind.H2D: "h2d", OpKind.D2H: "d2h", OpKind.D2D: "d2d", OpKind.P2P: "p2p",
     OpKind.H2H: "h2h", OpKind.MEMSET: "memset", OpKind.HOST_FUNCTION: "hostfn", OpKind.RECORD: "record",
-    OpKind.WAIT: "wait", OpKind.MALLOC: "malloc", OpKind.FREE: "free", OpKind.GRAPH: "launch",
+    OpKind.WAIT: "wait", OpKind.MALLOC: "malloc", OpKind.FREE: "free", OpKind.GRAPH: "launch", OpKind.BATCH: "batch",
 }  # fmt: skip
 _CALL_WORDS: dict[int, str] = {
     CallKind.SYNC_DEVICE: "sync device", CallKind.SYNC_STREAM: "sync", CallKind.SYNC_EVENT: "sync event",
@@ -845,6 +894,27 @@ def _memory(place: Buffer | Part | None, pageable: bool | None, name: str, *, ho
             f"but buffer {place.info.name} is {kind.name.lower()}"
         )
     return kind
+
+
+def batches(program: Program) -> dict[int, list[int]]:
+    """Give the rows of the copies of every batch, by the row of its call (R3.9).
+
+    Raises ``GaplessError`` for a copy of a batch that does not follow its batch in the same thread.
+    """
+    rows, found = program.rows, dict[int, list[int]]()
+    if CallKind.BATCHED not in rows.call:
+        return {row: [] for row in np.flatnonzero(rows.call == CallKind.BATCH).tolist()}
+    last: dict[int, int] = {}  # thread -> its batch, as long as nothing but copies of it has followed
+    for row, (call, thread) in enumerate(zip(rows.call.tolist(), rows.thread.tolist(), strict=True)):
+        if call == CallKind.BATCH:
+            found[row], last[thread] = [], row
+        elif call != CallKind.BATCHED:
+            last.pop(thread, None)
+        elif thread in last:
+            found[last[thread]].append(row)
+        else:
+            raise GaplessError(f"{program.describe(row)} is a copy of a batch, but follows no batch")
+    return found
 
 
 def ranges(program: Program) -> Sequence[tuple[int, int]]:

@@ -22,7 +22,7 @@ from .happens_before import Happened, Moment, Step, issue_order, walk
 from .host_order import HostOrder, left_to_chance
 from .kinds import CallKind, MemoryKind, OpKind
 from .memory import ALLOCATIONS, FREES, Memory, memories, span
-from .program import Program, ranges
+from .program import Flag, Program, ranges
 from .repairs import Names, Repair, Repairs
 
 MOST = 10_000  # pairs that are listed; a program with more needs no longer list
@@ -145,7 +145,7 @@ def find_races(program: Program, happened: Happened | None = None, *, only: set[
 
 # ------------------------------------------------------------------------------------------------------------ the check
 
-_READS_AT_CALL, _HIDDEN = 1, 2  # roles of accesses
+_READS_AT_CALL, _HIDDEN, _UNTIL_DONE = 1, 2, 4  # roles of accesses
 
 
 class Use(NamedTuple):
@@ -225,9 +225,9 @@ class _Check:
     def _use(self, step: Step, access: int) -> None:
         role, buffer, write = self._roles[access], self._buffers[access], self._writes[access]
         bytes_ = self._spans[access]
-        if role & _READS_AT_CALL and role & _HIDDEN:  # 9.2: the source may be read from the call on
+        if role & _READS_AT_CALL and role & (_HIDDEN | _UNTIL_DONE):  # 9.2, R3.9: it may be read from the call on
             self._meet(Use(step, buffer, write, True), bytes_)
-            self._meet(Use(step, buffer, write, False, True), bytes_)
+            self._meet(Use(step, buffer, write, False, bool(role & _HIDDEN)), bytes_)
         else:
             by_host, hidden = self._ops[step.row] < 0 or bool(role & _READS_AT_CALL), bool(role & _HIDDEN)
             self._meet(Use(step, buffer, write, by_host, hidden), bytes_)
@@ -346,6 +346,10 @@ def _roles(program: Program) -> list[int]:
     source, target = (op == OpKind.H2D) & ~writes, (op == OpKind.D2H) & writes
     memory = np.where(source, src, np.where(target, dst, MemoryKind.UNKNOWN))
     pageable, sync = memory == MemoryKind.PAGEABLE, call == CallKind.COPY_SYNC
-    at_call = pageable & source  # by the synchronous form during the call, by the asynchronous one from the call on
+    batched = call == CallKind.BATCHED
+    at_call = pageable & source & ~batched  # by the synchronous form during the call, by the asynchronous from it on
     hidden = (pageable & (call == CallKind.COPY_ASYNC)) | ((memory == MemoryKind.MANAGED) & sync)  # R3.3
-    return (at_call * _READS_AT_CALL + hidden * _HIDDEN).tolist()
+    flags, read_by_copy = rows.flags[row], batched & ~writes  # R3.9: srcAccessOrder
+    any_time = read_by_copy & ((flags & int(Flag.ANY_TIME)) != 0)
+    at_call |= any_time | (read_by_copy & ((flags & int(Flag.DURING_CALL)) != 0))
+    return (at_call * _READS_AT_CALL + hidden * _HIDDEN + any_time * _UNTIL_DONE).tolist()

@@ -95,7 +95,7 @@ class Repairs:
         for at, row in enumerate(issued):
             if not names.runs_itself(row):  # it belongs to a graph
                 continue
-            if self._ops[row] >= 0:
+            if self._ops[row] >= 0 and calls[row] != CallKind.BATCHED:
                 self._in_stream.setdefault(self._streams[row], []).append(at)
             if calls[row] == CallKind.RECORD:
                 self._records.setdefault(self._streams[row], []).append(at)
@@ -107,6 +107,8 @@ class Repairs:
         """Put *x* before *y*. What a host thread does by itself needs a message, what a device does an event."""
         inside = x.run > 0 and y.run > 0 and x.by == y.by  # of one launch: repaired where they are captured
         first, second = (x.row, y.row) if inside else (x.by, y.by)
+        if x.by == y.by and not x.run:  # R3.9
+            return Repair(f"give {self._names.of(y.row)} a batch of its own, behind {self._name(first)}")
         if x_by_host:
             return self.tell(first, second)
         stream, waiting = self._streams[first], self._streams[second]

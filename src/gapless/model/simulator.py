@@ -16,6 +16,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
+from .batches import Batches
 from .devices import DeviceState, StreamState, hop_table, latencies, make_devices
 from .engines import (
     COPY_END,
@@ -49,10 +50,11 @@ _NONE, _HOST, _STREAM, _FENCE, _EVENT, _FIRST_USE, _QUEUE = (
     int(bound)
     for bound in (Bound.NONE, Bound.HOST, Bound.STREAM, Bound.FENCE, Bound.EVENT, Bound.FIRST_USE, Bound.QUEUE)
 )
-_OP_KERNEL, _OP_H2D, _OP_RECORD, _OP_WAIT, _OP_P2P, _OP_GRAPH, _OP_MALLOC, _OP_FREE = (
+_OP_KERNEL, _OP_H2D, _OP_RECORD, _OP_WAIT, _OP_P2P, _OP_GRAPH, _OP_MALLOC, _OP_FREE, _OP_BATCH = (
     int(kind)
     for kind in (
         OpKind.KERNEL, OpKind.H2D, OpKind.RECORD, OpKind.WAIT, OpKind.P2P, OpKind.GRAPH, OpKind.MALLOC, OpKind.FREE,
+        OpKind.BATCH,
     )
 )  # fmt: skip
 _COPY_SYNC = int(CallKind.COPY_SYNC)
@@ -82,6 +84,8 @@ class Simulator:
         self.timed = self.hops is not None or any(self.latency)
         self.inlines = bool(machine.inline_idle or machine.inline_pending)
         self.pools = MemoryPools(self) if plan.pools else None
+        self.batches = Batches(self)
+        self.batch_of = self.batches.of
         self.special = _SPECIAL | {_OP_MALLOC, _OP_FREE} if plan.pools else _SPECIAL
         self.queued = any(queues is not None for device in self.devices for queues in device.queues)
         self.pooled = any(device.pool is not None for device in self.devices)
@@ -301,6 +305,8 @@ class Simulator:
             waits = self.wait_behind(op, record, _EVENT) if record >= 0 else 0  # R5.2, R5.3
             if self.pools is not None:
                 self.pools.waits_for(stream, record)
+        elif kind == _OP_BATCH:
+            self.batches.issued(op)
         elif kind == _OP_MALLOC and self.pools is not None:
             waits = self.pools.allocated(op)  # R8.4
         elif kind == _OP_FREE and self.pools is not None:
@@ -461,6 +467,8 @@ class Simulator:
             queues = device.queues[place]
             if queues is not None and op < self.rows:
                 queues.dispatched(self, op)
+        if self.batch_of and op in self.batch_of:
+            self.batches.dispatched(op)
         if self.starts_more and op in self.starts_more:
             self._starts_more(op, end)
 
@@ -532,11 +540,13 @@ class Simulator:
                     self._one_less(waiting, op, bound)
         if op >= self.rows and self.launch[op - self.rows] >= 0:
             self.hosts.captures.node_done(op)
+        elif self.batch_of and op in self.batch_of:
+            self.batches.done(op)
 
     def _pass_on(self, op: int) -> None:
         """Keep whose end an operation's end is: a record or a wait passes on the end of the work it waited for."""
         place = self.place[op]
-        if place not in (Place.NOWHERE, Place.GRAPH):
+        if place not in _NO_ENGINE:
             self.stream(op).device.running -= 1
             if self.stands_for is not None:
                 self.stands_for[op] = op
@@ -577,4 +587,5 @@ class Simulator:
             pool.unsettled = True
 
 
-_SPECIAL = frozenset({_OP_RECORD, _OP_WAIT, _OP_P2P, _OP_GRAPH})
+_NO_ENGINE = (Place.NOWHERE, Place.GRAPH, Place.BATCH)
+_SPECIAL = frozenset({_OP_RECORD, _OP_WAIT, _OP_P2P, _OP_GRAPH, _OP_BATCH})

@@ -2,6 +2,18 @@
 
 ``read`` turns the text into a ``Program``, a machine and expectations, ``write`` turns them into text again. A tape
 that cannot be read is refused with file, line, column, what was found and what could stand there; nothing is run.
+
+Beyond the statements of the tape format there are these, for rules that it has no words for:
+
+``batch NAME on S [during-call|any-time] [as LABEL]`` ... ``end``
+    ``cudaMemcpyBatchAsync`` (R3.9): between the two lines stand the copies, ``h2d``, ``d2h`` and ``d2d`` without ``on``
+    and ``sync``. The batch is one operation of its stream; its copies have no order. ``during-call``, ``any-time``:
+    when they may read their sources (``srcAccessOrder``); in stream order unless said.
+
+Knobs that are the model's own stand on the ``machine`` line as all others do (``machine.py``). What else only a
+``Program`` can say: kernels by their threads, registers and shared memory (R6.10, R6.17), programmatic dependent
+launches (R6.14), parts of buffers, the host cost of one call, events made for one device (R5.5), ``external`` waits
+(R7.4), a graph instantiated once more (R7.1), the first use of the pool, calls of which only the class is known.
 """
 
 from __future__ import annotations
@@ -19,13 +31,13 @@ from . import tape_operations as operations
 from . import tape_words as words
 from .errors import GaplessError
 from .expectations import Expectation
-from .kinds import CallKind, CaptureMode, MemoryKind, StreamKind
+from .kinds import CallKind, CaptureMode, MemoryKind, SourceOrder, StreamKind
 from .machine import PROFILES, Machine
 from .program import Buffer, Program
 from .tape_line import Line, TapeError, alternatives, did_you_mean, shown
 from .tape_reading import MOST_DEVICES, Effort, Reading
 from .tape_text import MOST_LINES, unroll
-from .tape_words import BUFFER_KINDS, CAPTURE_MODES, STREAM_KINDS
+from .tape_words import BUFFER_KINDS, CAPTURE_MODES, SOURCE_ORDERS, STREAM_KINDS
 from .tape_writer import write
 
 __all__ = ["Tape", "TapeError", "read", "write"]
@@ -76,6 +88,8 @@ class _Reader(Reading):
     def read(self, line: Line) -> None:
         """Read one statement."""
         word = line.next("a statement")
+        if self.batch is not None and word not in _IN_BATCHES:
+            line.fail(0, alternatives(_IN_BATCHES), f"{shown(word)} stands in a batch", _IN_BATCHES)
         try:
             if word in _CALLS:
                 self.called = True
@@ -110,9 +124,12 @@ class _Reader(Reading):
         self._thread.enter_context(self.program.thread(name))
         self._in_thread, self.thread = True, name
 
-    def close_thread(self, line: Line) -> None:
-        """Let the calls that follow be those of the thread ``main`` again."""
+    def close(self, line: Line) -> None:
+        """Close a batch; else let the calls that follow be those of the thread ``main`` again."""
         line.finish()
+        if self.batch is not None:
+            self.batch = None
+            return
         self._thread.close()
         self._in_thread, self.thread = False, self.program.threads[0]
 
@@ -328,6 +345,12 @@ def _end_capture(reader: _Reader, line: Line, label: str) -> None:
     stream.end_capture(reader.captured_graph(label, stream), label=label)
 
 
+def _batch(reader: _Reader, line: Line, label: str) -> None:
+    name, stream = reader.operation(line), reader.on(line)
+    order = SOURCE_ORDERS[words.choice(line, SOURCE_ORDERS)] if line.peek() else SourceOrder.STREAM
+    reader.batch = stream.batch(name, order=order, label=label)
+
+
 def _launch(reader: _Reader, line: Line, label: str) -> None:
     graph, stream = reader.launched_graph(line), reader.on(line)
     stream.launch(graph, label=label)
@@ -339,10 +362,11 @@ _CALLS: dict[str, Callable[[_Reader, Line, str], None]] = {
     "record": _record, "wait": _wait, "sync": _sync, "query": _query, "elapsed": _elapsed,
     "host": _host, "read": _read, "write": _write, "send": _send, "receive": _receive, "device": _device,
     "malloc": _malloc, "free": _free, "hostalloc": _host_alloc, "hostfree": _host_free, "reuse": _reuse,
-    "destroy": _destroy, "capture": _capture, "end-capture": _end_capture, "launch": _launch,
+    "destroy": _destroy, "capture": _capture, "end-capture": _end_capture, "launch": _launch, "batch": _batch,
 }  # fmt: skip
 _OTHERS: dict[str, Callable[[_Reader, Line], None]] = {
     "machine": _machine, "stream": _stream, "default-stream": _default_stream, "buffer": _buffer,
-    "thread": _Reader.open_thread, "end": _Reader.close_thread, "expect": _Reader.expect,
+    "thread": _Reader.open_thread, "end": _Reader.close, "expect": _Reader.expect,
 }  # fmt: skip
+_IN_BATCHES = ("h2d", "d2h", "d2d", "end")
 _KNOWN = [*_OTHERS, "repeat", *_CALLS]

@@ -60,7 +60,11 @@ def copy(reader: Reading, line: Line, label: str) -> None:
         buffers = [option for option in options.values() if isinstance(option, Buffer)]
         pageable = said.pageable or any(buffer.info.kind == MemoryKind.PAGEABLE for buffer in buffers)
         _check_cost_model(reader, line, (pageable and _PAGEABLE_CURVES.get(kind)) or _CURVES[kind])
-    getattr(stream or reader.program, kind)(said.time, said.bytes, **options)
+    if reader.batch is not None and label:
+        line.fail(len(line.words), "", "a copy of a batch is no call of its own: the label belongs to the batch")
+    if reader.batch is not None:
+        del options["label"]
+    getattr(reader.batch or stream or reader.program, kind)(said.time, said.bytes, **options)
 
 
 def memset(reader: Reading, line: Line, label: str) -> None:
@@ -81,9 +85,12 @@ def _transfer(reader: Reading, line: Line) -> tuple[str, str, Stream | None, _Tr
     said = _Transfer()
     while line.peek():
         _transfer_word(reader, line, kind, said)
-    if stream and said.sync:
+    if reader.batch is not None:
+        if stream or said.sync:
+            line.fail(on if stream else line.words.index("sync"), "a copy of the batch", "the batch has the stream")
+    elif stream and said.sync:
         line.fail(on, "no 'on'", f"{kind} ... sync is the plain form, which goes to the default stream")
-    if not stream and not said.sync:
+    elif not stream and not said.sync:
         line.fail(on, "on STREAM, or the word sync further on")
     if said.time is None and said.bytes == -1:
         line.fail(len(line.words), f"{words.A_TIME} or {words.A_SIZE}")

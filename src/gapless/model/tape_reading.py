@@ -15,7 +15,7 @@ from . import tape_words as words
 from .expectations import Expectation, read_expectation
 from .kinds import MemoryKind, StreamKind
 from .machine import Machine
-from .program import Buffer, Event, Graph, Program, Stream
+from .program import Batch, Buffer, Event, Graph, Program, Stream
 from .tape_line import Line, alternatives, is_name, shown
 from .tape_text import MOST_LINES
 from .units import format_size
@@ -46,6 +46,7 @@ class Reading:
         self.program = Program()
         self.machine = Machine()
         self.thread = self.program.threads[0]  # whose calls are read
+        self.batch: Batch | None = None  # whose copies are read (R3.9)
         self._effort = Effort()
         self._streams: dict[str, Stream] = {}
         self._events: dict[str, Event] = {}

@@ -23,8 +23,8 @@ _COUNT = re.compile(r"\d{1,18}", re.ASCII)
 def unroll(text: str, name: str, most: int = MOST_LINES) -> Iterator[Line]:
     """Give the statements of a tape in order, ``repeat`` blocks unrolled and expressions replaced.
 
-    A ``thread`` line and the ``end`` that closes it are given as they stand; ``repeat`` and its ``end`` are not.
-    Raises ``TapeError`` for blocks that do not match, bad expressions, and more than *most* lines.
+    A ``thread`` or ``batch`` line and the ``end`` that closes it are given as they stand; ``repeat`` and its ``end``
+    are not. Raises ``TapeError`` for blocks that do not match, bad expressions, and more than *most* lines.
     """
     body = _blocks(_templates(text, name))
     _Size(most).of(body, {})
@@ -54,7 +54,7 @@ class _Template:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """``repeat`` or ``thread`` with the lines between it and its ``end``."""
+    """``repeat``, ``thread`` or ``batch`` with the lines between it and its ``end``."""
 
     head: _Template
     body: list[_Template | _Block]
@@ -98,7 +98,7 @@ def _blocks(templates: Iterator[_Template]) -> list[_Template | _Block]:
     opened: list[tuple[_Template, list[_Template | _Block]]] = []
     for template in templates:
         line, word = template.line, template.line.words[0]
-        if word in ("repeat", "thread"):
+        if word in ("repeat", "thread", "batch"):
             if len(opened) == _DEEPEST:
                 line.fail(0, "", f"more than {_DEEPEST} blocks stand in each other")
             opened.append((template, body))

@@ -12,7 +12,7 @@ from .errors import GaplessError
 from .expectations import Expectation
 from .kinds import CallKind, CaptureMode, MemoryKind, OpKind, StreamKind
 from .machine import Machine
-from .program import WHOLE_GPU, Flag, Grid, Program, StreamInfo, ranges
+from .program import WHOLE_GPU, Flag, Grid, Program, StreamInfo, batches, ranges
 from .tape_line import is_name
 from .tape_words import BUFFER_KINDS, CAPTURE_MODES, STREAM_KINDS
 from .units import format_size, format_time
@@ -22,9 +22,10 @@ _CAPTURE_WORDS = {mode: word for word, mode in CAPTURE_MODES.items()}
 _STREAM_WORDS = {kind: word for word, kind in STREAM_KINDS.items()}
 _OP_WORDS = {
     OpKind.H2D: "h2d", OpKind.D2H: "d2h", OpKind.D2D: "d2d", OpKind.P2P: "p2p", OpKind.H2H: "h2h",
-    OpKind.MEMSET: "memset", OpKind.KERNEL: "kernel", OpKind.HOST_FUNCTION: "hostfn",
+    OpKind.MEMSET: "memset", OpKind.KERNEL: "kernel", OpKind.HOST_FUNCTION: "hostfn", OpKind.BATCH: "batch",
 }  # fmt: skip
 _HOST_SIDES = {OpKind.H2D: ("src",), OpKind.D2H: ("dst",), OpKind.H2H: ("src", "dst")}
+_SOURCE_ORDERS = {"during-call": Flag.DURING_CALL, "any-time": Flag.ANY_TIME}
 _PLAIN_FORMS = (CallKind.COPY_SYNC, CallKind.MEMSET_SYNC)
 _TAKEN = ("default", "legacy", "device", "event", "on", "as")  # no stream can be called so
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+", re.ASCII)
@@ -72,6 +73,7 @@ class _Writer:
         self.threads = _names(program.threads, set())
         self.messages = _names(program.messages, set())
         self._ranges = ranges(program)
+        self._copies = batches(program)
         self._accesses = program.accesses
         self._devices = [0] * len(program.threads)  # current device of each thread
         self._name_operations_and_calls()
@@ -123,11 +125,19 @@ class _Writer:
             for name in self.threads[1:]:
                 lines += [f"thread {name}", "end"]
         open_thread = 0
-        for self.row, thread in enumerate(threads):
+        copies = self._copies
+        for row, thread in enumerate(threads):
+            if self.columns["call"][row] == CallKind.BATCHED:
+                continue  # it stands in its batch
+            self.row = row
             if thread != open_thread:
                 lines += ["end"] * (open_thread != 0) + [f"thread {self.threads[thread]}"] * (thread != 0)
                 open_thread = thread
-            lines.append("  " * (thread != 0) + self._call())
+            indent = "  " * (thread != 0)
+            lines.append(indent + self._call())
+            for self.row in copies.get(row, ()):
+                lines.append(f"{indent}  {self._call()}")
+            lines += [indent + "end"] * (row in copies)
         return lines + ["end"] * (open_thread != 0)
 
     def renamed(self, expectation: Expectation) -> Expectation:
@@ -157,6 +167,14 @@ class _Writer:
         label = self._named.get(("label", self.row))
         return " ".join([*_CALLS[call](self), *(["as", label] if label else [])])
 
+    def _batch(self) -> list[str]:
+        copies = self._copies[self.row]
+        flags = {self.columns["flags"][copy] for copy in copies}
+        if len(flags) > 1:
+            self._refuse("a batch with several source orders")
+        order = [word for word, flag in _SOURCE_ORDERS.items() if flags == {int(flag)}]
+        return ["batch", self._named["name", self.row], *self._on(), *order]
+
     def _transfer(self) -> list[str]:
         op, on = OpKind(self._get("op")), self._where()
         words = [_OP_WORDS[op], self._named["name", self.row], *on, *self._quantities()]
@@ -175,7 +193,8 @@ class _Writer:
                 self._refuse("a copy between pinned and pageable memory that has no names")
             words += ["pageable"] if MemoryKind.PAGEABLE in kinds else []
         words += [f"to={self._get('second')}"] if op == OpKind.P2P else []
-        return words + ["sync"] * (not on)
+        batched = self._get("call") == CallKind.BATCHED
+        return words + ["sync"] * (not on and not batched)
 
     def _kernel(self) -> list[str]:
         grid = self.program.grids[self._get("grid")]
@@ -284,6 +303,8 @@ class _Writer:
 
     def _where(self) -> list[str]:
         """Write ``on STREAM``, or nothing for a plain form, which goes to the default stream."""
+        if self._get("call") == CallKind.BATCHED:
+            return []
         if self._get("call") not in _PLAIN_FORMS:
             return self._on()
         peer = self._get("op") == OpKind.P2P  # the legacy stream's, whatever the default stream is
@@ -336,8 +357,9 @@ _ALLOCATION_WORDS: dict[int, str] = {
     CallKind.HOST_MALLOC: "hostalloc", CallKind.HOST_FREE: "hostfree",
 }  # fmt: skip
 _CALLS: dict[CallKind, Callable[[_Writer], Sequence[str]]] = {
-    **dict.fromkeys((CallKind.COPY_ASYNC, CallKind.COPY_SYNC, CallKind.MEMSET_ASYNC, CallKind.MEMSET_SYNC),
-                    _Writer._transfer),
+    **dict.fromkeys((CallKind.COPY_ASYNC, CallKind.COPY_SYNC, CallKind.MEMSET_ASYNC, CallKind.MEMSET_SYNC,
+                     CallKind.BATCHED), _Writer._transfer),
+    CallKind.BATCH: _Writer._batch,
     **dict.fromkeys((CallKind(kind) for kind in _ALLOCATION_WORDS), _Writer._allocation),
     CallKind.LAUNCH: _Writer._kernel,
     CallKind.HOST_FUNCTION: _Writer._host_function,

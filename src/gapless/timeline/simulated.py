@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.model.kinds import CallKind, Engine, OpKind
+from gapless.model.program import batches
 from gapless.model.schedule import Schedule
 
 from .timeline import Calls, Device, MarkKind, Marks, Ops, RangeKind, Ranges, Stream, Thread, Timeline
@@ -35,6 +36,8 @@ def from_schedule(run: Schedule, *, source: str = "", lines: Sequence[int] | NDA
     made = calls_of(run)
     call_of = np.full(len(program) + 1, -1, np.int64)  # row of the program -> row of calls; -1 for row -1
     call_of[made] = np.arange(len(made))
+    for batch, copies in batches(program).items():  # one call for all of them
+        call_of[copies] = call_of[batch]
     devices = range(1 + int(max((info.device for info in program.streams), default=0)))
     return Timeline(
         ops=_ops(run, call_of, texts),
@@ -102,8 +105,10 @@ def _calls(run: Schedule, made: Rows, texts: _Texts) -> Calls:
     name = np.full(len(CallKind), -1, np.int32)
     for known in np.unique(kind).tolist():
         name[known] = texts.number(_NAMES[CallKind(known)])
+    measured = np.arange(len(CallKind), dtype=np.int8)
+    measured[[CallKind.CAPTURE_END, CallKind.BATCH]] = CallKind.CAPTURE, CallKind.COPY_ASYNC
     return Calls.build(
-        kind=np.where(kind == CallKind.CAPTURE_END, CallKind.CAPTURE, kind), name=name[kind], thread=rows.thread[made],
+        kind=measured[kind], name=name[kind], thread=rows.thread[made],
         start=_ns(run.begin[made]), end=_ns(run.returned[made]), correlation=made + 1,
     )  # fmt: skip
 
@@ -193,5 +198,5 @@ _NAMES: Mapping[CallKind, str] = {
     CallKind.STREAM_DESTROY: "cudaStreamDestroy", CallKind.EVENT_CREATE: "cudaEventCreateWithFlags",
     CallKind.EVENT_DESTROY: "cudaEventDestroy", CallKind.MODULE: "cudaModuleLoad",
     CallKind.FUNCTION_ATTRIBUTES: "cudaFuncGetAttributes", CallKind.DEVICE_LIMIT: "cudaDeviceSetLimit",
-    CallKind.DEVICE: "cudaSetDevice",
+    CallKind.DEVICE: "cudaSetDevice", CallKind.BATCH: "cudaMemcpyBatchAsync",
 }  # fmt: skip
