@@ -46,7 +46,7 @@ def show(open_page, lab) -> Callable[..., Page]:
 @pytest.fixture
 def keep(shots) -> Callable[..., None]:
     """Give a function that keeps a picture of a page, or of a part of it."""
-    return lambda shown, name, **options: shown.screenshot(path=shots / f"{name}.png", **options)
+    return lambda shown, name, **options: shown.screenshot(path=shots / f"lab-{name}.png", **options)
 
 
 def drawn(page: Page) -> None:
@@ -142,32 +142,33 @@ def test_controls_change_the_loop_and_the_link(show):
     expect(page.locator("#title")).to_have_text("One forgotten default-stream copy")
 
 
-@pytest.mark.parametrize(
-    ("name", "choice", "reads", "time"),
-    [
-        ("Host memory", "pageable", "3N", "12.0 ms"),
-        ("On the default stream", "copy out", "3N", "12.0 ms"),
-        ("On the default stream", "kernel", "2N+1", "9.00 ms"),
-        ("Host waits after each chunk", "device", "3N", "12.0 ms"),
-        ("Host waits after each chunk", "stream", "3N", "12.0 ms"),
-        ("Host waits after each chunk", "event", "N+2", "6.00 ms"),
-        ("Host waits after each chunk", "query", "N+2", "6.00 ms"),
-        ("Memory for each chunk", "cudaMalloc", "3N", "12.0 ms"),
-        ("Memory for each chunk", "pool", "N+2", "6.00 ms"),
-        ("Copy engines", "one", "2N", "8.00 ms"),
-        ("Urgent request beside it", "high priority", "", "6.25 ms"),
-        ("The other streams", "per-thread default", "N+2", "6.00 ms"),
-        ("Machine", "H200", "", None),
-    ],
-)
-def test_each_control(show, name, choice, reads, time):
-    page = show("loop&streams=4")
-    doing(page, lambda: page.get_by_role("radiogroup", name=name).get_by_label(choice, exact=True).check())
-    assert page.locator("#numbers .this .reads").inner_text() == reads
-    if time:
-        assert wall(page) == time
-    else:
-        assert wall(page) != "6.00 ms"
+CONTROLS = [
+    ("Host memory", "pageable", "3N", "12.0 ms"),
+    ("On the default stream", "copy out", "3N", "12.0 ms"),
+    ("On the default stream", "kernel", "2N+1", "9.00 ms"),
+    ("Host waits after each chunk", "device", "3N", "12.0 ms"),
+    ("Host waits after each chunk", "stream", "3N", "12.0 ms"),
+    ("Host waits after each chunk", "event", "N+2", "6.00 ms"),
+    ("Host waits after each chunk", "query", "N+2", "6.00 ms"),
+    ("Memory for each chunk", "cudaMalloc", "3N", "12.0 ms"),
+    ("Memory for each chunk", "pool", "N+2", "6.00 ms"),
+    ("Copy engines", "one", "2N", "8.00 ms"),
+    ("Urgent request beside it", "high priority", "", "6.25 ms"),
+    ("The other streams", "per-thread default", "N+2", "6.00 ms"),
+    ("Machine", "H200", "", None),
+]
+
+
+def test_each_control(show):
+    page = show("loop")
+    for name, choice, reads, time in CONTROLS:
+        go(page, "loop&streams=4")
+        assert wall(page) == "6.00 ms"
+        group = page.get_by_role("radiogroup", name=name)
+        doing(page, group.get_by_label(choice, exact=True).check)
+        assert (name, choice, page.locator("#numbers .this .reads").inner_text()) == (name, choice, reads)
+        assert wall(page) == time if time else wall(page) != "6.00 ms"
+        go(page, "preset=forgotten-copy")
 
 
 def test_streams_and_balance_by_keyboard(show):
@@ -278,27 +279,28 @@ def test_the_link_is_copied_and_the_tape_saved(show, tmp_path):
     assert "on default 1ms" in Path(download.value.path()).read_text()
 
 
-@pytest.mark.parametrize(
-    ("state", "said"),
-    [
-        ("tape=%%%", "damaged"),
-        ("tape=AAAA", "damaged"),
-        ("preset=<script>alert(1)</script>", "no preset"),
-        ("preset=__proto__", "no preset"),
-        ("nonsense", "no state of the lab"),
-        ("loop&chunks=1e9", ""),
-        ("loop&h2d=<img src=x onerror=alert(1)>", ""),
-        ("loop&machine=%22/etc/passwd%22", ""),
-        ("loop&wait=x&t=-5", ""),
-        ("tape=&t=NaN", ""),
-    ],
-)
-def test_hostile_links(show, state, said):
+HOSTILE = [
+    ("tape=%%%", "damaged"),
+    ("tape=AAAA", "damaged"),
+    ("preset=<script>alert(1)</script>", "no preset"),
+    ("preset=__proto__", "no preset"),
+    ("nonsense", "no state of the lab"),
+    ("loop&chunks=1e9", ""),
+    ("loop&h2d=<img src=x onerror=alert(1)>", ""),
+    ("loop&machine=%22/etc/passwd%22", ""),
+    ("loop&wait=x&t=-5", ""),
+    ("tape=&t=NaN", ""),
+]
+
+
+def test_hostile_links(show):
     page = show("loop")
-    go(page, state)
-    if said:
-        expect(page.locator("#status")).to_contain_text(said)
-    assert page.locator("main img, main script").count() == 0
+    for state, said in HOSTILE:
+        go(page, state)
+        if said:
+            expect(page.locator("#status")).to_contain_text(said)
+        assert page.locator("main img, main script").count() == 0
+        go(page, "loop")
 
 
 def test_a_link_that_unfolds_to_a_flood_is_refused(show):
@@ -420,17 +422,19 @@ def test_what_is_neither_is_said(show, tmp_path):
 # For everyone
 
 
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True}
+
+
 @pytest.mark.parametrize(
-    ("name", "options"),
+    ("slug", "name", "options"),
     [
-        ("dark", {"color_scheme": "dark"}),
-        ("phone", {"viewport": {"width": 390, "height": 844}, "color_scheme": "light", "has_touch": True}),
-        ("phone-dark", {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark", "has_touch": True}),
-        ("tablet", {"viewport": {"width": 1024, "height": 768}, "color_scheme": "light"}),
+        ("event-forgotten", "dark", {"color_scheme": "dark"}),
+        ("forgotten-copy", "phone", PHONE),
+        ("event-forgotten", "phone-dark", PHONE | {"color_scheme": "dark"}),
+        ("pinned-one-stream", "tablet", {"viewport": {"width": 1024, "height": 768}}),
     ],
 )
-@pytest.mark.parametrize("slug", ["forgotten-copy", "event-forgotten"])
-def test_other_screens(show, keep, name, options, slug):
+def test_other_screens(show, keep, slug, name, options):
     page = show(f"preset={slug}", **options)
     assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
     keep(page, f"{slug}-{name}", full_page=True)

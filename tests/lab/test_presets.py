@@ -105,9 +105,9 @@ def test_races_are_told_with_lines_and_what_to_add():
 
 
 def test_the_reasons_name_the_fence_and_the_stream():
-    fence = {one["word"] for one in played("forgotten-copy")["idle"] if one["engine"] == "H2D"}
+    fence = {one["words"][0] for one in played("forgotten-copy")["idle"] if one["engine"] == "H2D"}
     assert fence == {"default stream", "no more work"}
-    order = {one["word"] for one in played("pinned-one-stream")["idle"] if one["engine"] == "SM"}
+    order = {one["words"][0] for one in played("pinned-one-stream")["idle"] if one["engine"] == "SM"}
     assert order == {"stream order", "no more work"}
-    held = {one["word"] for one in played("pageable-four-streams")["idle"] if one["engine"] == "H2D"}
+    held = {one["words"][0] for one in played("pageable-four-streams")["idle"] if one["engine"] == "H2D"}
     assert held == {"host held", "no more work"}

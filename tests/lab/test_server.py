@@ -117,18 +117,8 @@ def test_a_timeline_is_explained_and_deleted(lab):
     assert lab.ask("GET", "/explained/nothing").status == 404
 
 
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        (b"", "timeline"),
-        (b"\x00\x01\x02" * 1000, "timeline"),
-        (b"\x1f\x8b" + b"\x00" * 100, "timeline"),
-        (b'{"traceEvents": [', "timeline"),
-        (b'{"traceEvents": []}', ""),
-        (b"stream s\nkernel k on s 1", "timeline"),
-    ],
-)
-def test_what_is_no_timeline_is_answered(lab, body, said):
+@pytest.mark.parametrize("body", [b"", b"\x00\x01\x02" * 1000, b'{"traceEvents": [', b'{"traceEvents": []}'])
+def test_what_is_no_timeline_is_answered(lab, body):
     told = json.loads(lab.ask("POST", "/explain?name=%3Cscript%3Ealert(1)%3C/script%3E", body).body)
     assert "error" in told or "no" in told["headline"].lower()
     assert "gapless-lab-" not in json.dumps(told)  # nor any other place of this machine

@@ -114,7 +114,7 @@ def _numbers_of_loop(loop: ChunkLoop, run: Schedule) -> list[dict[str, Any]]:
     if this.value is not None and not fits:
         about = f"the closed form of the teaching machine: {wording.duration(this.value / 1e9)} ({this.about})"
     return [
-        _number("serial", serial.reads, serial.value or 0, "one stage after another"),
+        _number("serial", serial.reads, serial.value or 0, f"one stage after another, N = {loop.chunks} chunks"),
         _number("this loop", this.reads if fits else "", run.makespan, about),
         _number("pipelined", pipelined.reads, pipelined.value or 0, "all engines busy at once"),
     ]
@@ -156,7 +156,8 @@ def _engines(run: Schedule) -> list[str]:
         engine_label(run, engine, device, several)
         for device in devices
         for engine in (Engine.H2D, Engine.SM, Engine.D2H, Engine.PEER)
-        if engine is not Engine.PEER or engine in used
+        if (engine is not Engine.PEER or engine in used)
+        and not (engine is Engine.D2H and run.machine.shared_copy_engine)
     ]
 
 
@@ -170,39 +171,40 @@ def _idle(played: Simulation) -> Iterator[dict[str, Any]]:
             "start": _ns(gap.start),
             "end": _ns(gap.end),
             "why": _why(run, gap, played),
-            "word": _word(run, gap),
+            "words": _words(run, gap),
         }
 
 
 _WORDS = {
-    Bound.STREAM: "stream order",
-    Bound.EVENT: "event wait",
-    Bound.FENCE: "default stream",
-    Bound.GRAPH: "order in the graph",
-    Bound.FIRST_USE: "first use",
-    Bound.COPY_ENGINE: "copy engine taken",
-    Bound.SM: "SMs full",
-    Bound.GRID_SLOT: "no kernel slot",
-    Bound.QUEUE: "shared queue",
-    Bound.WORKER: "host function thread",
+    Bound.STREAM: ["stream order", "order"],
+    Bound.EVENT: ["event wait", "event"],
+    Bound.FENCE: ["default stream", "fence"],
+    Bound.GRAPH: ["order in the graph", "graph"],
+    Bound.FIRST_USE: ["first use"],
+    Bound.COPY_ENGINE: ["copy engine taken", "engine"],
+    Bound.SM: ["SMs full"],
+    Bound.GRID_SLOT: ["no kernel slot"],
+    Bound.QUEUE: ["shared queue", "queue"],
+    Bound.WORKER: ["host function thread"],
+    Bound.POOL: ["pool at its limit", "pool"],
 }
 
 
-def _word(run: Schedule, gap: Gap) -> str:
-    """Say in a word or two what an engine waits for."""
+def _words(run: Schedule, gap: Gap) -> list[str]:
+    """Say in a word or two what an engine waits for: the longest first, of which the picture takes what fits."""
     bound, by, call = gap.cause
     if gap.op < 0:
-        return "no more work"
+        return ["no more work", "done"]
     if call < 0:
-        return _WORDS.get(bound, "")
+        return _WORDS.get(bound, [])
     kind = run.program.rows.call[call]
     if kind == CallKind.HOST_WORK:
-        return "host works"
+        return ["host works", "host"]
     if bound == Bound.HOST or by < 0:
-        return "host is issuing"
+        return ["host is issuing", "host"]
     if by == call:
-        return "host held"
-    return f"host waits in {call_text(run, call).split()[0]}"
+        return ["host held", "host"]
+    return [f"host waits in {call_text(run, call)}", "host waits", "host"]
 
 
 def _served(run: Schedule) -> np.ndarray[Any, Any]:

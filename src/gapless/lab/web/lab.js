@@ -92,6 +92,8 @@ async function open() {
   }
   Object.assign(state, { preset: null, loop: null, tape: null, from: null, t: null }, next ?? { preset: FIRST });
   clearTimeout(waiting);
+  explaining?.abort();
+  showExplained(false);
   select(state.tape !== null || presets.get(state.preset)?.tape ? "tape" : "controls");
   await show();
 }
@@ -244,11 +246,16 @@ function pointAt(name) {
 
 let explaining = null;
 
+function showExplained(on) {
+  $("explained").hidden = !on;
+  $("played").hidden = on;
+  document.body.classList.toggle("explaining", on);
+}
+
 async function explainFile(file) {
   explaining?.abort();
   const mine = (explaining = new AbortController());
-  $("explained").hidden = false;
-  $("played").hidden = true;
+  showExplained(true);
   $("explained-name").textContent = file.name;
   $("explained-page").hidden = $("explained-link").hidden = true;
   const told = (words) => ($("explained-said").textContent = words);
@@ -267,9 +274,8 @@ async function explainFile(file) {
 
 $("explained-close").addEventListener("click", () => {
   explaining?.abort();
-  $("explained").hidden = true;
   $("explained-page").removeAttribute("src");
-  $("played").hidden = false;
+  showExplained(false);
 });
 
 // The page around it

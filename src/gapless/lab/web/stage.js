@@ -3,7 +3,8 @@
 import { mount } from "./lanes.js";
 import { $, make } from "./parts.js";
 
-const NARROWEST = 44; // px of a gap that has room for a word
+const LETTER = 6.1; // px of a word in a gap, about
+const SIDES = 4; // px beside it
 const MOST_RACES = 40; // that are marked
 const ARROWS = {
   fence: "fence: the default stream and the others wait for each other", event: "a stream waits for an event",
@@ -29,6 +30,8 @@ export class Stage {
       this.view = await mount(this.element, run.scene, {
         label: "Lanes of this run",
         launches: false,
+        map: false,
+        stretch: 1.25,
         onmove: () => this.place(),
         onfocus: (item) => this.focused(item >= 0 ? this.view.scene.text(this.view.scene.items.name[item]) : ""),
       });
@@ -100,11 +103,12 @@ export class Stage {
     for (const row of view.rows) {
       if (row.lane?.group !== "engines") continue;
       for (const gap of run.idle) {
-        if (gap.engine !== row.lane.short && gap.engine !== row.lane.label) continue;
+        if (gap.engine.replace(".", " of device ") !== row.lane.label) continue;
         const from = Math.max(this.x(gap.start), view.gutter);
         const wide = Math.min(this.x(Math.min(gap.end, run.wall)), view.width) - from;
-        if (wide < NARROWEST || (this.time !== null && this.time !== undefined && this.time < gap.start)) continue;
-        const word = make("span", { class: "gap", text: gap.word });
+        const text = gap.words.find((one) => one.length * LETTER + SIDES <= wide);
+        if (!text || (this.time !== null && this.time !== undefined && this.time < gap.start)) continue;
+        const word = make("span", { class: "gap", text });
         word.style.left = `${from}px`;
         word.style.top = `${top + row.y}px`;
         word.style.width = `${wide}px`;

@@ -29,9 +29,9 @@ function button(words, sign, action, more = {}) {
 
 /** Build the parts of a view inside an element. */
 export function furnish(element, view) {
-  const { compact = false, label } = view.options;
+  const { compact = false, map: mapped = !compact, label } = view.options;
   const canvas = make("canvas", { "aria-hidden": "true", class: "gl-canvas" });
-  const map = compact ? null : make("canvas", { "aria-hidden": "true", class: "gl-map" });
+  const map = !mapped ? null : make("canvas", { "aria-hidden": "true", class: "gl-map" });
   const note = make("div", { class: "gl-note", "aria-hidden": "true", hidden: "" });
   const live = make("p", { class: "gl-unseen", "aria-live": "polite" });
   const keys = make("p", { class: "gl-unseen", id: `gl-keys-${Math.random().toString(36).slice(2)}`, text: HELP });

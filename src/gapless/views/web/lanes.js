@@ -12,9 +12,9 @@
 //   await view.load(scene, {keep: true})   another scene, at the same stretch of time
 //   view.follow(other)       two views zoom and pan together
 //   view.destroy()
-// Options of mount: {compact: true} leaves out the bar and the map; {label} names the view for a screen reader; {groups}
-// are the groups of lanes shown at first; {launches: false} draws which call issued what only for what has the focus;
-// {onmove(t0, t1)} and {onfocus(item)} are told what the user does.
+// Options of mount: {compact: true} leaves out the bar and the map, {map: false} the map alone; {stretch} makes lanes
+// higher; {label} names the view for a screen reader; {groups} are the groups of lanes shown at first; {launches: false} draws
+// which call issued what only for what has the focus; {onmove(t0, t1)} and {onfocus(item)} are told what the user does.
 
 import { Track, unpack } from "./scene.js";
 import { Painter, themeNow } from "./paint.js";
@@ -227,7 +227,7 @@ export class LaneView {
         }
       }
       const several = lane.tracks.length > 1;
-      const trackHeight = several ? INNER[group] : HEIGHT[group];
+      const trackHeight = Math.round((several ? INNER[group] : HEIGHT[group]) * (this.options.stretch ?? 1));
       const height = trackHeight * lane.tracks.length;
       rows.push({ lane, y, height, trackHeight });
       y += height + GAP;
