@@ -348,6 +348,14 @@ def test_on_paper_it_is_light_and_without_controls(open_page: Any, fence: Path, 
     page.screenshot(path=shots / "report-print.png", full_page=True)
 
 
+def test_a_browser_that_cannot_draw_says_so(browser: Any, fence: Path) -> None:
+    page = browser.new_page()
+    page.add_init_script("delete globalThis.DecompressionStream")
+    page.goto(fence.as_uri())
+    page.get_by_text("The lanes cannot be drawn in this browser: DecompressionStream is not defined").wait_for()
+    page.close()
+
+
 HOSTILE = [
     "<script>globalThis.harmed=1</script>",
     '"><img src=x onerror="globalThis.harmed=1">',

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from gapless.diagnosis.causes import CAUSES
@@ -15,6 +16,7 @@ from gapless.diagnosis.critical import critical_path, path_times
 from gapless.diagnosis.report import Finding, Prediction, Replayed, Report
 from gapless.model.errors import GaplessError
 from gapless.timeline.simulated import from_schedule
+from gapless.timeline.timeline import Timeline
 from gapless.views import telling, wording
 from gapless.views.html import LANES, Markup, bundle, data, page, tag, text
 from gapless.views.lanes import LABELS, lanes_of
@@ -107,7 +109,7 @@ class _Repair:
         self.name = ", ".join(replayed.repairs)
         self.repairs = replayed.repairs
         run = replayed.run
-        timeline = from_schedule(run.schedule)
+        timeline = _named(from_schedule(run.schedule))
         start, end = timeline.window()
         measured = scene_of(
             report.timeline, title="measured", devices=[report.device_row], window=replayed.window, host=False
@@ -118,6 +120,14 @@ class _Repair:
         self.scenes = {"measured": measured | {"end": length}, "predicted": predicted | {"end": length}}
         self.is_part = replayed.window[1] - replayed.window[0] < 0.95 * (report.window[1] - report.window[0])
         self.prediction = _prediction(report, replayed.repairs)
+
+
+def _named(timeline: Timeline) -> Timeline:
+    """Call the streams that a repair adds new streams, and not by the replay's numbers."""
+    own = [row for row, stream in enumerate(timeline.streams) if re.fullmatch(r"new\d+", stream.name)]
+    names = {row: f"new {number}" for number, row in enumerate(own, 1)}
+    streams = (replace(s, name=names[row]) if row in names else s for row, s in enumerate(timeline.streams))
+    return timeline.with_streams(streams)
 
 
 def _prediction(report: Report, repairs: Sequence[str]) -> Prediction | None:

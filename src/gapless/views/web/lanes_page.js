@@ -2,7 +2,11 @@
 
 import { mount } from "./lanes.js";
 
-const view = await mount(document.querySelector("#lanes"), JSON.parse(document.querySelector("#content").textContent));
+const element = document.querySelector("#lanes");
+const view = await mount(element, JSON.parse(document.querySelector("#content").textContent)).catch((problem) => {
+  element.textContent = `The lanes cannot be drawn in this browser: ${problem.message}`;
+  throw problem;
+});
 document.documentElement.classList.toggle("dark", matchMedia("(prefers-color-scheme: dark)").matches);
 globalThis.gapless = { view }; // for whoever wants to look further from the browser's console
 document.documentElement.dataset.ready = performance.now().toFixed(1); // ms from when the page was asked for

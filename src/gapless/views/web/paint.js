@@ -21,6 +21,7 @@ const PATTERN = { h2d: "up", d2h: "down", peer: "dots", memory: "flat", block: "
 const FONT = '11px ui-sans-serif, system-ui, -apple-system, "Segoe UI", Roboto, sans-serif';
 const LETTER = 6; // px that a letter of a block's name takes, about
 const STEPS = 8; // heights of a column of tiny intervals
+const APART = 14; // px between records and waits of events, on average, from which they are drawn
 const MANY = 400; // bands and arrows beyond which they are not drawn one by one
 
 const tiles = new Map();
@@ -298,7 +299,7 @@ export class Painter {
     const track = row.lane.glyphs;
     const first = track.firstFrom(frame.t0);
     const after = track.firstFrom(frame.t1, first);
-    if (after - first > MANY) return;
+    if ((after - first) * APART > frame.width) return; // they would hide what they stand on
     for (let i = first; i < after; i++) {
       const item = track.rows[i];
       const { look } = frame.scene.kinds[frame.scene.items.kind[item]];
@@ -435,25 +436,15 @@ export class Painter {
   /** The whole scene in a strip over the lanes, a row an engine, with what is shown now left bright. */
   map(canvas, frame, [first, last]) {
     const ctx = canvas.getContext("2d", { alpha: false });
-    const { scene, scale } = frame;
+    const { scale } = frame;
     const ink = INK[frame.theme];
     const [width, height] = [canvas.width / scale, canvas.height / scale];
+    const key = [canvas.width, canvas.height, frame.theme, first, last].join();
+    if (this.mapped?.key !== key || this.mapped.scene !== frame.scene)
+      this.mapped = { key, scene: frame.scene, picture: this.mapPicture(canvas, frame, first, last) };
+    ctx.setTransform(1, 0, 0, 1, 0, 0);
+    ctx.drawImage(this.mapped.picture, 0, 0);
     ctx.setTransform(scale, 0, 0, scale, 0, 0);
-    ctx.fillStyle = ink.band;
-    ctx.fillRect(0, 0, width, height);
-    const lanes = scene.lanes.filter((lane) => lane.group === "engines");
-    const rows = lanes.length ? lanes : scene.lanes.slice(0, 3);
-    const each = (height - 4) / Math.max(1, rows.length);
-    const perPixel = (last - first) / width;
-    rows.forEach((lane, number) => {
-      ctx.fillStyle = ink[lane.look] ?? ink.range;
-      for (let x = 0; x < width; x++) {
-        const share = lane.busy.count ? lane.busy.share(first + x * perPixel, first + (x + 1) * perPixel) : 0;
-        if (share <= 0) continue;
-        const high = Math.max(1, share * (each - 1));
-        ctx.fillRect(x, 2 + (number + 1) * each - high - 1, 1, high);
-      }
-    });
     const [from, to] = [frame.t0, frame.t1].map((time) => ((time - first) / (last - first)) * width);
     ctx.fillStyle = frame.theme === "dark" ? "rgba(20,23,27,0.66)" : "rgba(255,255,255,0.7)";
     ctx.fillRect(0, 0, from, height);
@@ -461,6 +452,32 @@ export class Painter {
     ctx.strokeStyle = ink.muted;
     ctx.lineWidth = 1;
     ctx.strokeRect(Math.max(0.5, from), 0.5, Math.max(3, Math.min(width - 1, to) - Math.max(0.5, from)), height - 1);
+  }
+
+  /** The part of the map that stays as it is while one zooms and pans. */
+  mapPicture({ width, height }, { scene, scale, theme }, first, last) {
+    const picture = document.createElement("canvas");
+    picture.width = width;
+    picture.height = height;
+    const ctx = picture.getContext("2d", { alpha: false });
+    ctx.fillStyle = INK[theme].band;
+    ctx.fillRect(0, 0, width, height);
+    const lanes = scene.lanes.filter((lane) => lane.group === "engines");
+    const rows = lanes.length ? lanes : scene.lanes.slice(0, 3);
+    const margin = 2 * scale;
+    const each = (height - 2 * margin) / Math.max(1, rows.length);
+    const perPixel = (last - first) / width;
+    rows.forEach((lane, number) => {
+      ctx.fillStyle = INK[theme][lane.look] ?? INK[theme].range;
+      if (!lane.busy.count) return;
+      for (let x = 0; x < width; x++) {
+        const share = lane.busy.share(first + x * perPixel, first + (x + 1) * perPixel);
+        if (share <= 0) continue;
+        const high = Math.max(scale, share * (each - scale));
+        ctx.fillRect(x, margin + (number + 1) * each - high - scale, 1, high);
+      }
+    });
+    return picture;
   }
 }
 

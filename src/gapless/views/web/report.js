@@ -89,4 +89,9 @@ async function comparison(repairs) {
   };
 }
 
-await start();
+try {
+  await start();
+} catch (problem) {
+  $("#lanes").textContent = `The lanes cannot be drawn in this browser: ${problem.message}`;
+  throw problem;
+}
