@@ -7,7 +7,7 @@ from __future__ import annotations
 import random
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,9 +21,14 @@ class Stream:
         self.work: deque[Callable[[], bool]] = deque()  # each gives False while it cannot run yet
 
 
+class Snapshot:
+    done = False
+
+
 class Event:
-    def __init__(self) -> None:
-        self.done = False
+    """Holds its latest record alone."""
+
+    holds: Snapshot
 
 
 class Simulated:
@@ -84,29 +89,30 @@ class Simulated:
     def moved(self, obj: Any) -> Any:
         return obj.to_simulated(self)
 
-    def copy(self, target: torch.Tensor, source: torch.Tensor, stream: Stream) -> None:
+    def copy(self, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]], stream: Stream) -> None:
         with self.on(stream):
-            self.launch(target, np.copyto, source)
+            for source, target in pairs:
+                self.launch(target, np.copyto, source)
 
-    def record(self, stream: Stream) -> Event:
-        event = Event()
+    def record(self, stream: Stream, event: Event | None = None) -> Event:
+        event, snapshot = event or Event(), Snapshot()
+        event.holds = snapshot
 
         def happen() -> bool:
-            event.done = True
+            snapshot.done = True
             return True
 
         self._put(stream, happen)
         return event
 
     def wait(self, stream: Stream, event: Event) -> None:
-        self._put(stream, lambda: event.done)
+        snapshot = event.holds
+        self._put(stream, lambda: snapshot.done)
 
     def synchronize(self, event: Event) -> None:
-        while not event.done:
+        snapshot = event.holds
+        while not snapshot.done:
             assert self.step(), "deadlock"
-
-    def is_done(self, event: Event) -> bool:
-        return event.done
 
     def keep(self, tensor: torch.Tensor, stream: Stream) -> None:
         self.named.append(stream)

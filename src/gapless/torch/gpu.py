@@ -112,7 +112,7 @@ class GpuDevice:
     def _name(self, index: int, handle: int) -> str:
         if handle == 0:
             return f"torch.cuda.default_stream({index or ''})"
-        return self._names.get(handle) or f"stream {handle:#x}"
+        return self._names.get(handle) or f"stream_{handle:#x}"
 
     def _kind(self, handle: int) -> StreamKind:
         if handle == 0:
@@ -188,8 +188,8 @@ def _patch(patches: Patches, device: GpuDevice, watch: Watch) -> None:
     def new(cls: Any, *args: Any, **kwargs: Any) -> Any:
         stream = real_new(cls, *args, **kwargs)
         made = place(here())
-        if made is not None and made.assigned:
-            device.named(stream.cuda_stream, made.assigned)
+        if made is not None and (name := made.assigned("Stream")):
+            device.named(stream.cuda_stream, name)
         return stream
 
     def stream_query(self: Any) -> bool:

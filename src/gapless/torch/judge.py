@@ -162,7 +162,7 @@ class _Told:
             allocated=born,
             owner=self.log.streams[memory.stream].name if memory.stream >= 0 else "",
             released=places(memory.released) if cause in (Cause.REUSED_BLOCK, Cause.SOURCE_FREED) else (),
-            add=_line(cause, on, memory, self.log, born[0].assigned if born else ""),
+            add=_line(cause, on, memory, self.log, born[0].assigned() if born else ""),
             before=cause is not Cause.REUSED_BLOCK,
         )
 

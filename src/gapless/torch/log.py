@@ -15,8 +15,10 @@ Blocks of up to 1 MiB and larger ones come from different pools, and a block is 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Any
 
 from gapless.model.kinds import MemoryKind, StreamKind
 
@@ -76,7 +78,7 @@ class Memory:
     size: int
     kind: MemoryKind
     stream: int
-    said: str  # shape and type of the tensor it was allocated for
+    tensor: tuple[Any, Sequence[int]]  # type and shape of the tensor it was allocated for
     born: Stack
     accesses: list[Access] = field(default_factory=list)
     streams: set[int] = field(default_factory=set)  # that touched it
@@ -89,6 +91,12 @@ class Memory:
     released: Stack = ()
     _slots: dict[tuple[View, bool], tuple[int, int]] = field(default_factory=dict)
     _by: int | None = None
+
+    @property
+    def said(self) -> str:
+        """What it is, in words."""
+        word = {MemoryKind.PINNED: "pinned ", MemoryKind.PAGEABLE: "pageable "}.get(self.kind, "")
+        return f"{word}{str(self.tensor[0]).removeprefix('torch.')}{list(self.tensor[1])}"
 
     @property
     def shared(self) -> bool:
@@ -206,17 +214,15 @@ class Log:
 
     # ------------------------------------------------------------------------------------------------------- memory
 
-    def allocated(self, key: int, size: int, kind: MemoryKind, stream: int, said: str, born: Stack,
-                  *, cached: bool = True) -> Memory:  # fmt: skip
+    def allocated(self, key: int, size: int, kind: MemoryKind, stream: int, tensor: tuple[Any, Sequence[int]],
+                  born: Stack, *, cached: bool = True) -> Memory:  # fmt: skip
         """Take up memory. *cached*: device memory from the caching allocator's own pools."""
-        memory = self.alive[key] = Memory(size, kind, stream, said, born)
+        memory = self.alive[key] = Memory(size, kind, stream, tensor, born)
         if cached and kind == MemoryKind.DEVICE and size:
             rounded = -(-size // GRAIN) * GRAIN
             memory.pool = (stream, rounded <= SMALL)
             pool = self._pools.setdefault(memory.pool, _Pool())
-            memory.last_tenant = max(
-                (op for _, block, op in pool.tenants if block >= rounded), key=lambda op: op.number, default=None
-            )
+            memory.last_tenant = next((op for _, block, op in reversed(pool.tenants) if block >= rounded), None)
             if pool.waiting:
                 memory.waiting = [old for old in pool.waiting if old.size >= size]
                 pool.waiting = [old for old in pool.waiting if old.size < size]
@@ -260,7 +266,7 @@ class Log:
 
     def _exposed(self, memory: Memory, accesses: list[Access]) -> Memory:
         """Give what of a released memory has to be over when its block has a new tenant: no other stream is named."""
-        exposed = Memory(memory.size, memory.kind, memory.stream, memory.said, memory.born, accesses)
+        exposed = Memory(memory.size, memory.kind, memory.stream, memory.tensor, memory.born, accesses)
         exposed.released = memory.released
         exposed.streams = {access.op.stream for access in accesses}
         return exposed

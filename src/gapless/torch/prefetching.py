@@ -31,6 +31,8 @@ from .batches import Held, map_tensors, tensors_in
 from .buffers import Buffer, bytes_of
 from .transfers import Cuda, Transfers
 
+_SAMPLE = 8  # batches, of which one's wait is timed: it takes two events more
+
 T = TypeVar("T")
 
 
@@ -44,7 +46,7 @@ class Stats:
     kept: int = 0  # buffers replaced because the program held on to a batch
     loader_s: float = 0.0  # the program's thread waited for the loader
     host_s: float = 0.0  # ... for a buffer: for an earlier copy, or for the thread that pins
-    copy_s: float = 0.0  # the consumer's stream stood still until a copy was done
+    copy_s: float = 0.0  # the consumer's stream stood still until a copy was done; from each eighth batch
 
 
 class Prefetcher(Generic[T]):
@@ -91,7 +93,7 @@ class Prefetcher(Generic[T]):
         unpinned = f", {stats.staged / 1e6:,.1f} MB of them not pinned by the loader" if stats.staged else ""
         lines = [f"{stats.batches:,} batches, {stats.bytes / 1e6:,.1f} MB copied{unpinned}"]
         lines.append(f"waited {stats.loader_s:.3f} s for the loader, {stats.host_s:.3f} s for buffers; the GPU stood "
-                     f"still {stats.copy_s:.3f} s for copies")  # fmt: skip
+                     f"still about {stats.copy_s:.3f} s for copies")  # fmt: skip
         if stats.kept:
             lines.append(f"{stats.kept:,} buffers were replaced because the program kept their batch")
         return "\n".join(lines)
@@ -108,6 +110,7 @@ class _Slot:
     staging: list[Buffer] = field(default_factory=list)
     sources: list[Any] = field(default_factory=list)  # what is being copied from
     copied: Any = None  # the event behind the copies
+    released: Any = None  # the event behind what the consumer's streams did with it
     others: Held | None = None  # tensors that are not in our buffers: what a transform made, what ``.to`` gave
     named: list[Any] = field(default_factory=list)  # streams that use it: the one it was handed to, record_stream's
     batch: Any = None  # until it is handed over
@@ -128,6 +131,7 @@ class _Ring:
         self._handed: deque[_Slot] = deque()
         self._kept: list[Held] = []  # what the program still holds of tensors that are not in our buffers
         self._stalls: deque[Any] = deque()
+        self._handed_over = 0
         self._pool: ThreadPoolExecutor | None = None
 
     def batches(self) -> Iterator[Any]:
@@ -220,8 +224,7 @@ class _Ring:
 
     def _issue(self, slot: _Slot, tensors: list[tuple[torch.Tensor, torch.Tensor]], moved: Any, left: bool) -> None:
         """Put the copies of a batch into the copy stream, and what its objects and the transform do there."""
-        for source, target in tensors:
-            self._gpu.copy(target, source, self._stream)
+        self._gpu.copy(tensors, self._stream)
         made: list[Any] = []
         if left or self._owner._transform is not None:
             with self._gpu.on(self._stream):
@@ -233,7 +236,7 @@ class _Ring:
                 if self._owner._transform is not None:
                     moved = self._owner._transform(moved)
                     made.append(moved)
-        slot.copied = self._gpu.record(self._stream)
+        slot.copied = self._gpu.record(self._stream, slot.copied)
         ours = {target.untyped_storage()._cdata for _, target in tensors}
         others = [t for t in tensors_in(made) if self._gpu.holds(t) and t.untyped_storage()._cdata not in ours]
         slot.others = Held([tensor.detach() for tensor in others]) if others else None
@@ -261,10 +264,15 @@ class _Ring:
             slot.work.result()
             slot.work = None
             self._stats.host_s += perf_counter() - begun
-        self._stalls.append(self._gpu.stalls(self._gpu.current(), slot.copied))
-        self._count_stalls()
+        current = self._gpu.current()
+        if self._handed_over % _SAMPLE:
+            self._gpu.wait(current, slot.copied)
+        else:
+            self._stalls.append(self._gpu.stalls(current, slot.copied))
+            self._count_stalls()
+        self._handed_over += 1
         batch, slot.batch = slot.batch, None
-        slot.named = [self._gpu.current()]
+        slot.named = [current]
         for tensor in tensors_in(batch):
             if self._gpu.holds(tensor):
                 tensor.record_stream = _Named(self._gpu, slot.named, tensor)  # pyright: ignore[reportAttributeAccessIssue]
@@ -280,7 +288,8 @@ class _Ring:
         self._stats.host_s += perf_counter() - begun
         slot.sources = []
         for stream in {self._gpu.current(), *slot.named}:
-            self._gpu.wait(self._stream, self._gpu.record(stream))
+            slot.released = self._gpu.record(stream, slot.released)
+            self._gpu.wait(self._stream, slot.released)
         slot.named = []
         if slot.others is not None:
             self._kept.append(slot.others)
@@ -288,12 +297,12 @@ class _Ring:
         self._kept = [held for held in self._kept if held.elsewhere]  # the rest goes, behind the wait above
 
     def _count_stalls(self, *, all_: bool = False) -> None:
-        while self._stalls and (all_ or len(self._stalls) > self._owner.depth):
+        while self._stalls and (all_ or len(self._stalls) > 1):
             seconds = self._gpu.stalled(self._stalls[0])
             if seconds is None:
                 return
             self._stalls.popleft()
-            self._stats.copy_s += seconds
+            self._stats.copy_s += seconds * _SAMPLE
 
     def _close(self) -> None:
         """End the iteration: nothing of ours may be let go while a copy of it is under way."""

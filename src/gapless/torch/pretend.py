@@ -60,7 +60,7 @@ class Pretended:
         self._created[priority] = turn + 1
         handle = 0x10000 * (1 - priority) + turn % POOL
         if handle not in self._numbers:
-            self._numbers[handle] = self.log.stream(_name(f"stream {turn % POOL}"), StreamKind.NON_BLOCKING)
+            self._numbers[handle] = self.log.stream(_name(f"stream_{turn % POOL}"), StreamKind.NON_BLOCKING)
         return handle
 
     def number(self, handle: int) -> int:
@@ -68,7 +68,7 @@ class Pretended:
         handle = handle or LEGACY
         if handle not in self._numbers:
             kind = StreamKind.PER_THREAD if handle == PER_THREAD else StreamKind.BLOCKING
-            self._numbers[handle] = self.log.stream(_name(f"stream {handle:#x}"), kind)
+            self._numbers[handle] = self.log.stream(_name(f"stream_{handle:#x}"), kind)
         return self._numbers[handle]
 
 
@@ -270,4 +270,4 @@ def where() -> str:
 def _name(otherwise: str) -> str:
     """Name a stream as the line that makes it does."""
     made = place(here())
-    return (made.assigned if made else "") or otherwise
+    return (made.assigned("Stream") if made else "") or otherwise

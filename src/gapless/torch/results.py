@@ -106,9 +106,8 @@ class HostResults(Generic[T]):
         slot.result = map_tensors(result, place)
         self._refuse_others(gpu, slot.result)
         gpu.wait(stream, gpu.record(gpu.current()))
-        for tensor, target in pairs:
-            gpu.copy(target, tensor, stream)
-        slot.copied, slot.source = gpu.record(stream), result
+        gpu.copy(pairs, stream)
+        slot.copied, slot.source = gpu.record(stream, slot.copied), result
         self.stats.results += 1
         self.stats.bytes += sum(bytes_of(tensor) for tensor, _ in pairs)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import ast
 import linecache
-import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,6 @@ DEPTH = 12  # frames that are kept of a stack
 Stack: TypeAlias = tuple[tuple[CodeType, int], ...]  # innermost frame first: its code and the line
 
 _HERE = str(Path(__file__).parent)
-_ASSIGNED = re.compile(r"^\s*([A-Za-z_][\w.]*(?:\[[^\]=]*\])?)\s*(?::[^=]+)?=(?!=)")
 _internal: dict[CodeType, bool] = {}
 _left_out: list[str] = [_HERE]
 
@@ -62,14 +61,29 @@ class Place:
         """The line as it stands in the file; empty where it cannot be read."""
         return linecache.getline(self.file, self.line).strip()
 
-    @property
-    def assigned(self) -> str:
-        """The name that the line gives to what it makes: ``x`` of ``x = torch.empty(4)``; empty if none."""
-        found = _ASSIGNED.match(linecache.getline(self.file, self.line))
-        return found.group(1) if found else ""
+    def assigned(self, maker: str = "") -> str:
+        """Give the name that the line gives to what it makes: ``x`` of ``x = torch.empty(4)``; empty if none.
+
+        Where it makes several, that of what *maker* makes: ``s`` of ``s, e = torch.cuda.Stream(), Event()``.
+        """
+        try:
+            (statement,) = ast.parse(self.text).body
+        except (SyntaxError, ValueError):
+            return ""
+        target = statement.targets[0] if isinstance(statement, ast.Assign) else getattr(statement, "target", None)
+        value = getattr(statement, "value", None)
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+            made = [name for name, part in zip(target.elts, value.elts, strict=True) if _calls(part, maker)]
+            target, value = (made[0] if len(made) == 1 else None), None
+        return ast.unparse(target) if isinstance(target, ast.Name | ast.Attribute | ast.Subscript) else ""
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
+
+
+def _calls(part: ast.expr, maker: str) -> bool:
+    called = ast.unparse(part.func) if isinstance(part, ast.Call) else ""
+    return bool(maker) and called.rpartition(".")[2] == maker
 
 
 def places(stack: Stack) -> tuple[Place, ...]:

@@ -5,6 +5,7 @@ Memory of the device belongs to the stream that is current when it is allocated 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -46,12 +47,12 @@ class Transfers(Protocol):
         """Give an object that has a ``.to`` of its own, moved to the device in the current stream."""
         ...
 
-    def copy(self, target: torch.Tensor, source: torch.Tensor, stream: Any) -> None:
-        """Copy, either way, in a stream."""
+    def copy(self, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]], stream: Any) -> None:
+        """Copy, either way, in a stream: from the first of each pair to the second."""
         ...
 
-    def record(self, stream: Any) -> Any:
-        """Give an event that stands for all work of a stream so far."""
+    def record(self, stream: Any, event: Any = None) -> Any:
+        """Give an event that stands for all work of a stream so far: a new one, or the given one recorded again."""
         ...
 
     def wait(self, stream: Any, event: Any) -> None:
@@ -60,10 +61,6 @@ class Transfers(Protocol):
 
     def synchronize(self, event: Any) -> None:
         """Let the host wait for an event."""
-        ...
-
-    def is_done(self, event: Any) -> bool:
-        """Tell whether all that an event stands for is done."""
         ...
 
     def keep(self, tensor: torch.Tensor, stream: Any) -> None:
@@ -90,8 +87,8 @@ class Cuda:
         return torch.cuda.current_stream(self.device)
 
     def new_stream(self) -> Any:
-        """Give a stream of PyTorch's pool. Copies do not heed priorities (R6.2); a transform's kernels go first."""
-        return torch.cuda.Stream(self.device, priority=-1)
+        """Give a stream of PyTorch's pool: a non-blocking one."""
+        return torch.cuda.Stream(self.device)
 
     def on(self, stream: Any) -> AbstractContextManager[Any]:
         """Make a stream the current one."""
@@ -117,14 +114,15 @@ class Cuda:
         """``obj.to(device, non_blocking=True)``."""
         return obj.to(self.device, non_blocking=True)
 
-    def copy(self, target: torch.Tensor, source: torch.Tensor, stream: Any) -> None:
+    def copy(self, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]], stream: Any) -> None:
         """``cudaMemcpyAsync``."""
         with torch.cuda.stream(stream), torch.no_grad():
-            target.copy_(source, non_blocking=True)
+            for source, target in pairs:
+                target.copy_(source, non_blocking=True)
 
-    def record(self, stream: Any) -> Any:
-        """``cudaEventRecord``, of a new event without timing."""
-        return stream.record_event()
+    def record(self, stream: Any, event: Any = None) -> Any:
+        """``cudaEventRecord``, of an event without timing."""
+        return stream.record_event(event)
 
     def wait(self, stream: Any, event: Any) -> None:
         """``cudaStreamWaitEvent``."""
@@ -133,10 +131,6 @@ class Cuda:
     def synchronize(self, event: Any) -> None:
         """``cudaEventSynchronize``."""
         event.synchronize()
-
-    def is_done(self, event: Any) -> bool:
-        """``cudaEventQuery``."""
-        return event.query()
 
     def keep(self, tensor: torch.Tensor, stream: Any) -> None:
         """``record_stream``."""

@@ -69,10 +69,38 @@ class _Known:
     """What is known of an operator from its schema."""
 
     name: str
-    writes: frozenset[int | str]
-    foreign: bool
-    collective: bool
-    sync: bool
+    writes: frozenset[int | str] = frozenset()
+    foreign: bool = False
+    collective: bool = False
+    sync: bool = False
+    copies: bool = False
+    view: bool = False
+
+
+class _Part:
+    """A tensor among the arguments or results: where it stands, and its storage."""
+
+    __slots__ = ("key", "storage", "tensor", "where")
+
+    def __init__(self, where: int | str, tensor: torch.Tensor) -> None:
+        self.where = where
+        self.tensor = tensor
+        self.storage = tensor.untyped_storage()
+        self.key: int = self.storage._cdata
+
+
+class _End(weakref.ref):  # pyright: ignore[reportMissingTypeArgument]
+    """Tells when a storage ends, and which."""
+
+    __slots__ = ("key", "unguarded")
+
+    def __new__(cls, storage: Any, callback: Any, key: int, unguarded: bool = False) -> _End:
+        return super().__new__(cls, storage, callback)  # pyright: ignore[reportCallIssue]
+
+    def __init__(self, storage: Any, callback: Any, key: int, unguarded: bool = False) -> None:
+        super().__init__(storage, callback)  # pyright: ignore[reportCallIssue]
+        self.key = key
+        self.unguarded = unguarded
 
 
 class Capture:
@@ -99,11 +127,11 @@ class Watch(TorchDispatchMode):
         self.lock: Any = twin.lock if twin else RLock()
         self.capture: list[Capture] = twin.capture if twin else []  # at most one
         self._known: dict[Any, _Known] = twin._known if twin else {}
-        self._dying: dict[int, Any] = twin._dying if twin else {}
+        self._ends: dict[int, _End] = twin._ends if twin else {}
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return True  # else PyTorch loads its compiler for the first operation
+        return False  # else PyTorch's compiler wraps every operation
 
     def in_thread(self) -> Watch:
         """Give what watches another thread and writes into the same log."""
@@ -112,10 +140,10 @@ class Watch(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Do an operation and log it."""
         kwargs = kwargs or {}
-        if any(not (t is torch.Tensor or t is torch.nn.Parameter) for t in types) and _has_own_dispatch(types):
+        if types and _has_own_dispatch(types):
             return NotImplemented  # a subclass turns it into operations on plain tensors; those come here again
         known = self._known.get(func) or self._learn(func)
-        if known.name in _TOUCH_NOTHING:
+        if known.view or known.name in _TOUCH_NOTHING:
             return self.device.run(func, args, kwargs)
         if known.name == "record_stream":
             with self.lock:
@@ -123,11 +151,11 @@ class Watch(TorchDispatchMode):
             return self.device.run(func, args, kwargs)
         given = list(_given(args, kwargs))
         result = self.device.run(func, args, kwargs)
-        made = [tensor for _, tensor in _given((result,), {})]
+        made = list(_given((result,), {}))
         with self.lock:
             if known.collective:
-                self._collective(func)
-            elif known.name in ("copy_", "_to_copy", "_copy_from") and self._is_transfer(given, made):
+                self._collective()
+            elif known.copies and self._is_transfer(given, made):
                 self._transfer(known, given, made, kwargs, args)
             else:
                 self._operation(known, given, made)
@@ -135,89 +163,84 @@ class Watch(TorchDispatchMode):
 
     # ------------------------------------------------------------------------------------------------- one operation
 
-    def _operation(self, known: _Known, given: list[tuple[int | str, torch.Tensor]], made: list[torch.Tensor]) -> None:
+    def _operation(self, known: _Known, given: list[_Part], made: list[_Part]) -> None:
         holds = self.device.holds
-        on_device = next((t for _, t in given if holds(t)), None)
-        if on_device is None:
-            on_device = next((t for t in made if holds(t)), None)
-        got = {_key(t) for _, t in given}
-        fresh = [t for t in made if _key(t) not in got]
+        got = {part.key for part in given}
+        fresh = [part for part in made if part.key not in got]
         if not known.writes and not fresh and made:
             return  # a view
+        there = [part for part in given if holds(part.tensor)]
+        on_device = there[0] if there else next((part for part in fresh if holds(part.tensor)), None)
         if on_device is None:
-            self._on_host(known, given)
+            for part in given:
+                self._host_touch(part, known)
             return
-        stream = self.device.stream(_index(on_device))
+        stream = self.device.stream(_index(on_device.tensor))
+        stack = self._stack()
         if known.name in _ALLOCATE:
-            for tensor in fresh:
-                self.memory(tensor, stream)
+            for part in fresh:
+                self._memory(part, stream, stack)
             return
-        op = self.log.op(OpKind.KERNEL, stream, known.name, self._stack())
-        for where, tensor in given:
-            write = where in known.writes
-            if holds(tensor):
-                self._touch(self.memory(tensor), op, tensor, write)
-            else:
-                self._host_touch(tensor, known.name, write)
-        for tensor in fresh:
-            if holds(tensor):
-                self._touch(self.memory(tensor, stream), op, tensor, True)
+        op = self.log.op(OpKind.KERNEL, stream, known.name, stack)
+        if len(there) < len(given):
+            for part in given:
+                if not holds(part.tensor):
+                    self._host_touch(part, known)
+        for part in there:
+            self._touch(self._memory(part, None, stack), op, part.tensor, part.where in known.writes)
+        for part in fresh:
+            if holds(part.tensor):
+                self._touch(self._memory(part, stream, stack), op, part.tensor, True)
         if known.foreign:
             self.log.note(f"operators of {known.name.split('::')[0]}: taken to work on the current stream, and to "
                           "write what their schema says", _where(op.stack))  # fmt: skip
         if known.sync:
             self.log.sync_stream(stream)
 
-    def _on_host(self, known: _Known, given: list[tuple[int | str, torch.Tensor]]) -> None:
-        for where, tensor in given:
-            self._host_touch(tensor, known.name, where in known.writes)
-
-    def _host_touch(self, tensor: torch.Tensor, name: str, write: bool) -> None:
+    def _host_touch(self, part: _Part, known: _Known) -> None:
         """Let the host touch a tensor; of interest only once a copy of it may be under way."""
-        memory = self.log.alive.get(_key(tensor))
+        memory = self.log.alive.get(part.key)
         if memory is not None:
-            self._touch(memory, self.log.op(-1, HOST, name, self._stack()), tensor, write)
+            op = self.log.op(-1, HOST, known.name, self._stack())
+            self._touch(memory, op, part.tensor, part.where in known.writes)
 
     def host_reads(self, tensor: torch.Tensor, name: str) -> None:
         """Let the host read a tensor some other way than by an operation."""
         with self.lock:
-            if not self.device.holds(tensor):
-                self._host_touch(tensor, name, False)
+            if not self.device.holds(tensor) and tensor.layout is torch.strided:
+                self._host_touch(_Part(0, tensor), _Known(name))
 
-    def _is_transfer(self, given: list[tuple[int | str, torch.Tensor]], made: list[torch.Tensor]) -> bool:
-        sides = {self.device.holds(t) for t in (*(t for _, t in given), *made)}
-        return len(sides) == 2
+    def _is_transfer(self, given: list[_Part], made: list[_Part]) -> bool:
+        return len({self.device.holds(part.tensor) for part in (*given, *made)}) == 2
 
-    def _transfer(self, known: _Known, given: list[tuple[int | str, torch.Tensor]], made: list[torch.Tensor],
-                  kwargs: dict[str, Any], args: Sequence[Any]) -> None:  # fmt: skip
-        tensors = [t for _, t in given]
+    def _transfer(self, known: _Known, given: list[_Part], made: list[_Part], kwargs: dict[str, Any],
+                  args: Sequence[Any]) -> None:  # fmt: skip
+        """Log a copy between host and device."""
         if known.name == "_to_copy":
-            source, target, blocking = tensors[0], made[0], not kwargs.get("non_blocking", False)
+            source, target, blocking = given[0], made[0], not kwargs.get("non_blocking", False)
         elif known.name == "_copy_from":
-            source, target, blocking = tensors[0], tensors[1], not (args[2] if len(args) > 2 else False)
+            source, target, blocking = given[0], given[1], not (args[2] if len(args) > 2 else False)
         else:
-            given_async = args[2] if len(args) > 2 else kwargs.get("non_blocking", False)
-            target, source, blocking = tensors[0], tensors[1], not given_async
-        to_device = self.device.holds(target)
+            not_waiting = args[2] if len(args) > 2 else kwargs.get("non_blocking", False)
+            target, source, blocking = given[0], given[1], not not_waiting
+        to_device = self.device.holds(target.tensor)
         on_device, on_host = (target, source) if to_device else (source, target)
-        stream, stack = self.device.stream(_index(on_device)), self._stack()
-        pinned = self.device.pinned(on_host)
-        kind = MemoryKind.PINNED if pinned else MemoryKind.PAGEABLE
-        if to_device and not _straight(source, target):
-            self._host_touch(source, "copy", False)  # converted by the host first, into memory of PyTorch's own
-            on_host = None
+        stream, stack = self.device.stream(_index(on_device.tensor)), self._stack()
+        kind = MemoryKind.PINNED if self.device.pinned(on_host.tensor) else MemoryKind.PAGEABLE
+        straight = not to_device or _straight(source.tensor, target.tensor)
+        if not straight:
+            self._host_touch(source, known)  # converted by the host first, into memory of PyTorch's own
         op = self.log.op(OpKind.H2D if to_device else OpKind.D2H, stream, _COPY[to_device], stack, kind)
-        fresh = known.name == "_to_copy"
-        self._touch(self.memory(on_device, stream if fresh and to_device else None), op, on_device, to_device)
-        if on_host is not None and (not blocking or _key(on_host) in self.log.alive):
-            self._touch(self.memory_of_host(on_host, kind), op, on_host, not to_device)
+        fresh = stream if known.name == "_to_copy" and to_device else None
+        self._touch(self._memory(on_device, fresh, stack), op, on_device.tensor, to_device)
+        if straight and (not blocking or on_host.key in self.log.alive):
+            self._touch(self._memory_of_host(on_host, kind, stack), op, on_host.tensor, not to_device)
         if blocking and not self.capture:
             self.log.sync_stream(stream)
 
-    def _collective(self, func: Any) -> None:
-        stack = self._stack()
+    def _collective(self) -> None:
         self.log.note("collectives run on streams of their own: neither they nor the wait for them is followed",
-                      _where(stack))  # fmt: skip
+                      _where(self._stack()))  # fmt: skip
 
     # ------------------------------------------------------------------------------------------------------- memory
 
@@ -240,40 +263,41 @@ class Watch(TorchDispatchMode):
                 self.log.touch(memory, op, view, write)
             self.log.record(capture.event, stream)
 
-    def memory(self, tensor: torch.Tensor, stream: int | None = None) -> Memory:
+    def memory(self, tensor: torch.Tensor) -> Memory:
+        """Give the memory of a tensor on the device."""
+        return self._memory(_Part(0, tensor), None, self._stack())
+
+    def _memory(self, part: _Part, stream: int | None, stack: Stack) -> Memory:
         """Give the memory of a tensor on the device. *stream*: it is new, and this is its stream."""
-        storage = tensor.untyped_storage()
-        key = storage._cdata
-        memory = self.log.alive.get(key)
+        memory = self.log.alive.get(part.key)
         if memory is None:
             cached = stream is not None and not self.capture
-            owner = self.device.stream(_index(tensor)) if stream is None else stream
-            memory = self.log.allocated(key, _bytes(storage), MemoryKind.DEVICE, owner, _said(tensor), self._stack(),
-                                        cached=cached)  # fmt: skip
-            self._watch_end(storage, key)
+            owner = self.device.stream(_index(part.tensor)) if stream is None else stream
+            memory = self.log.allocated(part.key, part.storage.nbytes(), MemoryKind.DEVICE, owner, _said(part.tensor),
+                                        stack, cached=cached)  # fmt: skip
+            self._ends[part.key] = _End(part.storage, self._ended, part.key)
         return memory
 
-    def memory_of_host(self, tensor: torch.Tensor, kind: MemoryKind) -> Memory:
+    def _memory_of_host(self, part: _Part, kind: MemoryKind, stack: Stack) -> Memory:
         """Give the memory of a tensor on the host that a copy uses."""
-        storage = tensor.untyped_storage()
-        key = storage._cdata
-        memory = self.log.alive.get(key)
+        memory = self.log.alive.get(part.key)
         if memory is None:
-            pinned = "pinned " if kind == MemoryKind.PINNED else "pageable "
-            memory = self.log.allocated(key, _bytes(storage), kind, HOST, pinned + _said(tensor), self._stack())
-            self._watch_end(storage, key, guarded=kind != MemoryKind.PINNED or self.device.guarded(tensor))
+            memory = self.log.allocated(part.key, part.storage.nbytes(), kind, HOST, _said(part.tensor), stack)
+            unguarded = kind == MemoryKind.PINNED and not self.device.guarded(part.tensor)
+            self._ends[part.key] = _End(part.storage, self._ended, part.key, unguarded)
         return memory
 
-    def _watch_end(self, storage: torch.UntypedStorage, key: int, *, guarded: bool = True) -> None:
-        def end(_: Any) -> None:
-            with self.lock:
-                self._dying.pop(key, None)
-                memory, stack = self.log.alive.get(key), here()
-                if memory is not None and not guarded:
-                    self.log.touch(memory, self.log.op(-1, HOST, "release", stack), None, True)
-                self.log.released(key, stack)
-
-        self._dying[key] = weakref.ref(storage, end)
+    def _ended(self, end: _End) -> None:
+        """Let a storage's last reference go."""
+        with self.lock:
+            self._ends.pop(end.key, None)
+            memory = self.log.alive.get(end.key)
+            if memory is None:
+                return
+            stack = here() if memory.shared or end.unguarded else ()
+            if end.unguarded:
+                self.log.touch(memory, self.log.op(-1, HOST, "release", stack), None, True)
+            self.log.released(end.key, stack)
 
     def _stack(self) -> Stack:
         return here() or self.device.fallback()
@@ -287,8 +311,15 @@ class Watch(TorchDispatchMode):
                 writes |= {i, argument.name}
         ours = space in _OURS
         sync = name in _SYNC or torch.Tag.dynamic_output_shape in func.tags
-        known = _Known(name if ours else schema.name, frozenset(writes), not ours and space not in ("c10d", "profiler"),
-                       space in ("c10d", "_c10d_functional"), sync and space == "aten")  # fmt: skip
+        known = _Known(
+            name if ours else schema.name,
+            frozenset(writes),
+            foreign=not ours and space not in ("c10d", "profiler"),
+            collective=space in ("c10d", "_c10d_functional"),
+            sync=sync and space == "aten",
+            copies=ours and name in ("copy_", "_to_copy", "_copy_from"),
+            view=bool(schema.returns) and not writes and all(r.alias_info is not None for r in schema.returns),
+        )
         self._known[func] = known
         return known
 
@@ -301,30 +332,25 @@ def _has_own_dispatch(types: Any) -> bool:
     return any(getattr(t, "__torch_dispatch__", plain) is not plain for t in types)
 
 
-def _given(args: Sequence[Any], kwargs: dict[str, Any]) -> Iterator[tuple[int | str, torch.Tensor]]:
-    """Give all tensors among arguments, with the argument's number or name; each one once."""
-    for where, value in (*enumerate(args), *kwargs.items()):
-        if isinstance(value, torch.Tensor):
-            if value.layout is torch.strided:
-                yield where, value
-        elif isinstance(value, list | tuple):
-            for item in value:
-                if isinstance(item, torch.Tensor) and item.layout is torch.strided:
-                    yield where, item
-                elif isinstance(item, list | tuple):
-                    yield from ((where, tensor) for _, tensor in _given(item, {}))
+def _given(args: Sequence[Any], kwargs: dict[str, Any]) -> Iterator[_Part]:
+    """Give all tensors among arguments."""
+    for where, value in enumerate(args):
+        yield from _parts(where, value)
+    for name, value in kwargs.items():
+        yield from _parts(name, value)
 
 
-def _key(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+def _parts(where: int | str, value: Any) -> Iterator[_Part]:
+    if isinstance(value, torch.Tensor):
+        if value.layout is torch.strided:
+            yield _Part(where, value)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _parts(where, item)
 
 
 def _index(tensor: torch.Tensor) -> int:
     return tensor.device.index or 0
-
-
-def _bytes(storage: torch.UntypedStorage) -> int:
-    return storage.nbytes()
 
 
 def _view(tensor: torch.Tensor, size: int) -> View:
@@ -346,9 +372,8 @@ def _straight(source: torch.Tensor, target: torch.Tensor) -> bool:
     return source.stride() == target.stride() and source.size() == target.size()
 
 
-def _said(tensor: torch.Tensor) -> str:
-    kind = str(tensor.dtype).removeprefix("torch.")
-    return f"{kind}{list(tensor.shape)}"
+def _said(tensor: torch.Tensor) -> tuple[Any, Sequence[int]]:
+    return tensor.dtype, tensor.shape
 
 
 def _where(stack: Stack) -> str:

@@ -1,0 +1,351 @@
+"""Loops over batches, with the data brought to the GPU in several ways: ``python benchmarks/prefetch.py``, on a GPU.
+
+For every loop the time a step (median of several runs), the 95th percentile of single steps, and how close
+``gapless.torch.prefetch`` comes to the best that a loop written by hand for it reaches. Prints JSON, one loop a line.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import json
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+import gapless.torch as gt
+
+RUNS = 5
+Way = Callable[[Iterable[Any]], Iterable[Any]]
+
+
+# ----------------------------------------------------------------------------- ways to bring batches to the GPU
+
+
+def plain(loader: Iterable[Any]) -> Iterator[Any]:
+    """``.to(device)``: the host waits for each copy."""
+    for batch in loader:
+        yield [x.to("cuda") for x in batch]
+
+
+def non_blocking(loader: Iterable[Any]) -> Iterator[Any]:
+    """``.to(device, non_blocking=True)``, on the stream of the kernels."""
+    for batch in loader:
+        yield [x.to("cuda", non_blocking=True) for x in batch]
+
+
+def one_ahead(loader: Iterable[Any]) -> Iterator[Any]:
+    """The prefetcher of many training scripts: one batch ahead on a side stream, ``record_stream`` when it is used."""
+    side, ahead = torch.cuda.Stream(), None
+    for batch in loader:
+        with torch.cuda.stream(side):
+            nxt = [x.to("cuda", non_blocking=True) for x in batch]
+        if ahead is not None:
+            yield ahead
+        torch.cuda.current_stream().wait_stream(side)
+        for x in nxt:
+            x.record_stream(torch.cuda.current_stream())
+        ahead = nxt
+    if ahead is not None:
+        yield ahead
+
+
+def stream_waits(loader: Iterable[Any]) -> Iterator[Any]:
+    """Another common one: the side stream waits for the kernels before it copies, so no block is reused too early."""
+    side = torch.cuda.Stream()
+    source = iter(loader)
+
+    def load() -> Any:
+        batch = next(source, None)
+        if batch is None:
+            return None
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            return [x.to("cuda", non_blocking=True) for x in batch]
+
+    ahead = load()
+    while ahead is not None:
+        torch.cuda.current_stream().wait_stream(side)
+        batch, ahead = ahead, load()
+        yield batch
+
+
+def by_hand(loader: Iterable[Any], slots: int = 4) -> Iterator[Any]:
+    """The best by hand: fixed buffers for batches of one shape from pinned memory, two events a slot."""
+    side, buffers, events, held = torch.cuda.Stream(), [], [], []
+    source = iter(loader)
+    ahead: list[int] = []
+    at = 0
+
+    def load() -> bool:
+        nonlocal at
+        batch = next(source, None)
+        if batch is None:
+            return False
+        slot = at % slots
+        if len(buffers) <= slot:
+            buffers.append([torch.empty_like(x, device="cuda") for x in batch])
+            side.wait_stream(torch.cuda.current_stream())  # whose earlier work may still use that memory
+            events.append((torch.cuda.Event(), torch.cuda.Event()))
+            held.append(batch)
+        copied, released = events[slot]
+        copied.synchronize()
+        held[slot] = batch
+        side.wait_event(released)
+        with torch.cuda.stream(side):
+            for target, x in zip(buffers[slot], batch, strict=True):
+                target.copy_(x, non_blocking=True)
+        copied.record(side)
+        ahead.append(slot)
+        at += 1
+        return True
+
+    for _ in range(slots - 1):
+        load()
+    while ahead:
+        slot = ahead.pop(0)
+        current = torch.cuda.current_stream()
+        current.wait_event(events[slot][0])
+        yield buffers[slot]
+        events[slot][1].record(current)
+        load()
+
+
+REPORTS: list[str] = []
+
+
+def prefetched(loader: Iterable[Any]) -> Iterator[Any]:
+    """``gapless.torch.prefetch(loader)``."""
+    batches = gt.prefetch(loader)
+    yield from batches
+    REPORTS.append(batches.report())
+
+
+WAYS: dict[str, Way] = {
+    "plain": plain, "non_blocking": non_blocking, "one ahead, record_stream": one_ahead,
+    "one ahead, wait_stream": stream_waits, "by hand": by_hand, "prefetch": prefetched,
+}  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------------- the loops
+
+
+class Slices:
+    """Batches cut out of tensors that lie ready, pinned or not."""
+
+    def __init__(self, tensors: list[torch.Tensor], batch: int, steps: int) -> None:
+        self.batches = [[t[i * batch : (i + 1) * batch] for t in tensors] for i in range(len(tensors[0]) // batch)]
+        self.steps = steps
+
+    def __len__(self) -> int:
+        return self.steps
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self.batches[i % len(self.batches)] for i in range(self.steps))
+
+
+def mlp(width: int, depth: int) -> nn.Module:
+    """Linear layers in half precision."""
+    layers = [layer for _ in range(depth) for layer in (nn.Linear(width, width), nn.ReLU())]
+    return nn.Sequential(*layers).cuda().half()
+
+
+def training() -> tuple[Iterable[Any], Iterable[Any], Callable[[Any], Any]]:
+    """Train four layers of 4096 on batches of 16 MiB; copies take about as long as the kernels."""
+    model = mlp(4096, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    data = torch.randn(8 * 2048, 4096).half()
+
+    def step(batch: Any) -> None:
+        loss = model(batch[0]).square().mean()
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+
+    return Slices([data], 2048, 100), Slices([data.pin_memory()], 2048, 100), step
+
+
+def inference() -> tuple[Iterable[Any], Iterable[Any], Callable[[Any], Any]]:
+    """Run six layers of 4096 forward on batches of 16 MiB."""
+    model = mlp(4096, 6)
+    data = torch.randn(8 * 2048, 4096).half()
+
+    def step(batch: Any) -> None:
+        with torch.inference_mode():
+            model(batch[0])
+
+    return Slices([data], 2048, 100), Slices([data.pin_memory()], 2048, 100), step
+
+
+class Images(torch.utils.data.Dataset[Any]):
+    """Images as bytes, of which each sample is a copy."""
+
+    def __init__(self, count: int) -> None:
+        self.data = torch.randint(0, 256, (64, 3, 224, 224), dtype=torch.uint8)
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, at: int) -> tuple[torch.Tensor, int]:
+        return self.data[at % 64].clone(), at % 1000
+
+
+def resnet() -> tuple[Iterable[Any], Iterable[Any], Callable[[Any], Any]]:
+    """Train a ResNet-50 in bfloat16 from a DataLoader with 12 workers, 128 images of 224 x 224 a step."""
+    from torchvision.models import resnet50
+
+    model = resnet50().cuda().to(memory_format=torch.channels_last)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    loss_of = nn.CrossEntropyLoss()
+
+    def loader(*, pin: bool) -> Any:
+        return torch.utils.data.DataLoader(
+            Images(128 * 40), batch_size=128, num_workers=12, pin_memory=pin, persistent_workers=True, prefetch_factor=4
+        )
+
+    def step(batch: Any) -> None:
+        images, labels = batch
+        x = images.to(memory_format=torch.channels_last).float().div_(255)
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = loss_of(model(x), labels)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+
+    return loader(pin=False), loader(pin=True), step
+
+
+LOOPS = {"training": training, "inference": inference, "resnet": resnet}
+
+
+def measured(batches: Iterable[Any], step: Callable[[Any], Any]) -> tuple[float, list[float]]:
+    """Run one loop; give ms a step, and the GPU's time from each step's end to the next."""
+    marks: list[Any] = []
+    torch.cuda.synchronize()
+    begun = time.perf_counter()
+    for batch in batches:
+        step(batch)
+        marks.append(torch.cuda.Event(enable_timing=True))
+        marks[-1].record()
+    torch.cuda.synchronize()
+    whole = (time.perf_counter() - begun) * 1e3 / len(marks)
+    return whole, [a.elapsed_time(b) for a, b in itertools.pairwise(marks)]
+
+
+def compare(name: str) -> dict[str, Any]:
+    """Measure a loop in all ways, in turn."""
+    pageable, pinned, step = LOOPS[name]()
+    runs = 2 if name == "resnet" else RUNS
+    steps: dict[str, list[float]] = {way: [] for way in WAYS}
+    tails: dict[str, list[float]] = {way: [] for way in WAYS}
+    for run in range(runs + 1):
+        for way, bring in random.Random(run).sample([*WAYS.items()], len(WAYS)):
+            whole, single = measured(bring(pageable if way == "plain" else pinned), step)
+            if run:  # the first warms up
+                steps[way].append(whole)
+                tails[way] += single[4:]
+    ways = {way: {"ms": round(statistics.median(steps[way]), 4), "p95_ms": round(_p95(tails[way]), 4)} for way in WAYS}
+    best = min(ways[way]["ms"] for way in ways if way != "prefetch")
+    result = {"loop": name, "ways": ways, "of_by_hand": round(ways["by hand"]["ms"] / ways["prefetch"]["ms"], 4),
+              "of_best": round(best / ways["prefetch"]["ms"], 4), "report": REPORTS[-1]}  # fmt: skip
+    del pageable, pinned, step
+    gc.collect()
+    torch.cuda.empty_cache()
+    return result
+
+
+def _p95(times: list[float]) -> float:
+    return sorted(times)[int(0.95 * len(times))]
+
+
+# -------------------------------------------------------------------------------------------- results, and the check
+
+
+def results() -> dict[str, Any]:
+    """Inference with results on the host: ``.cpu()`` a step, and ``to_host(... prefetch ...)``."""
+    model = mlp(4096, 6)
+    data = torch.randn(8 * 2048, 4096).half()
+    pageable, pinned = Slices([data], 2048, 100), Slices([data.pin_memory()], 2048, 100)
+    answers = [torch.empty(2048, 4096, dtype=torch.float16, pin_memory=True) for _ in range(100)]
+
+    def by_cpu() -> None:
+        for (x,) in pageable:
+            model(x.cuda()).cpu()
+
+    def by_hand_() -> None:
+        side, kept = torch.cuda.Stream(), []
+        for i, (x,) in enumerate(by_hand(pinned)):
+            y = model(x)
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                answers[i].copy_(y, non_blocking=True)
+            kept.append((y, side.record_event()))
+            if len(kept) > 3:
+                kept[0][1].synchronize()
+                kept.pop(0)
+
+    def by_gapless() -> None:
+        for _ in gt.to_host(model(x) for (x,) in gt.prefetch(pinned)):
+            pass
+
+    times: dict[str, list[float]] = {}
+    with torch.inference_mode():
+        for run in range(RUNS + 1):
+            for name, way in (("cpu", by_cpu), ("by hand", by_hand_), ("to_host", by_gapless)):
+                torch.cuda.synchronize()
+                begun = time.perf_counter()
+                way()
+                torch.cuda.synchronize()
+                if run:
+                    times.setdefault(name, []).append((time.perf_counter() - begun) * 10)
+    ms = {name: round(statistics.median(some), 4) for name, some in times.items()}
+    return {"loop": "results", "ms": ms, "of_by_hand": round(ms["by hand"] / ms["to_host"], 4)}
+
+
+def overhead() -> dict[str, Any]:
+    """What the check costs: a training step of a small network, launch-bound, and of a ResNet-50."""
+    model = nn.Sequential(*(layer for _ in range(8) for layer in (nn.Linear(256, 256), nn.ReLU()))).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    x = torch.randn(64, 256, device="cuda")
+
+    def small(_: Any = None) -> None:
+        loss = model(x).square().mean()
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+
+    *_, big = resnet()
+    batch = [torch.randint(0, 256, (128, 3, 224, 224), dtype=torch.uint8, device="cuda"),
+             torch.zeros(128, dtype=torch.int64, device="cuda")]  # fmt: skip
+    costs: dict[str, Any] = {"loop": "check"}
+    for name, step, steps in (("small", small, 300), ("resnet", lambda _: big(batch), 20)):
+        measured(range(5), step)
+        without, _ = measured(range(steps), step)
+        with gt.check() as checking:
+            within, _ = measured(range(steps), step)
+        operations = checking.result.operations
+        costs[name] = {"ms": round(without, 4), "checked_ms": round(within, 4), "operations": operations,
+                       "us_an_operation": round((within - without) * steps * 1e3 / max(1, operations), 2),
+                       "findings": [str(finding) for finding in checking.result.findings]}  # fmt: skip
+    return costs
+
+
+def main() -> None:
+    """Measure what the command line names, by default everything."""
+    torch.backends.cuda.matmul.allow_tf32 = True
+    chosen = sys.argv[1:] or [*LOOPS, "results", "check"]
+    print(json.dumps({"device": torch.cuda.get_device_name(), "torch": torch.__version__}), flush=True)
+    for name in chosen:
+        result = results() if name == "results" else overhead() if name == "check" else compare(name)
+        print(json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    main()
