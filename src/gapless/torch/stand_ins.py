@@ -147,6 +147,7 @@ def _patch_cuda(patches: Patches, device: DryDevice) -> None:
         if hasattr(accelerator, name):
             patches.put(accelerator, name, function)
     patches.put(torch, "compile", _uncompiled)
+    patches.put(torch._C, "_scatter", _scatter)
     patches.put(torch, "Generator", lambda device=None: _generator("cpu"))
 
 
@@ -177,6 +178,12 @@ class _Cudart:
 @contextmanager
 def _no_context(*_: Any, **__: Any) -> Iterator[None]:
     yield
+
+
+def _scatter(tensor: torch.Tensor, devices: Any, chunk_sizes: Any, dim: int, streams: Any) -> tuple[torch.Tensor]:
+    """Stand in for what ``DataParallel`` scatters with, to one GPU."""
+    with pretend.stream_context(streams[0] if streams else None):
+        return (tensor.to("cuda", non_blocking=True),)
 
 
 def _uncompiled(model: Any = None, **_: Any) -> Any:
