@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import re
 import sys
+from contextlib import redirect_stdout
 from dataclasses import fields
 from pathlib import Path
 
@@ -51,16 +53,37 @@ def test_public_names(generated) -> None:
         assert f"\n### gapless.torch.{name}\n" in generated["api"]
 
 
+@pytest.fixture(scope="module")
+def options() -> dict[str, set[str]]:
+    """Give the options that each command itself tells of."""
+    told: dict[str, set[str]] = {}
+    for command in COMMANDS:
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as out:
+            patch.setenv("COLUMNS", "200")
+            cli.main([command.__name__, "--help"])
+        found = re.findall(r"^[│*| ]*(--[a-z][a-z0-9-]*)", out.getvalue(), re.MULTILINE)
+        told[command.__name__] = set(found) - {"--help", "--version"}
+    return told
+
+
 @pytest.mark.parametrize("command", [command.__name__ for command in COMMANDS])
-def test_options_are_those_that_the_command_itself_tells(command: str, generated, capsys, monkeypatch) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    cli.main([command, "--help"])
-    told = set(re.findall(r"^[│*| ]*(?:-\w, ?)?(--[a-z][a-z0-9-]*)", capsys.readouterr().out, re.MULTILINE))
+def test_options_are_those_that_the_command_itself_tells(command: str, generated, options) -> None:
     section = generated["cli"].partition(f"\n## gapless {command}\n")[2].partition("\n## gapless ")[0]
-    shown = {
-        name for line in re.findall(r"^`(.*)`\n: \S", section, re.MULTILINE) for name in re.findall(r"--[\w-]+", line)
-    }
-    assert shown == told - {"--help", "--version"}
+    told = re.findall(r"^`(.*)`\n: \S", section, re.MULTILINE)
+    assert {name for line in told for name in re.findall(r"--[\w-]+", line)} == options[command]
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(DOCS.glob("*.md"))], ids=lambda page: page.name)
+def test_commands_in_running_text_are_commands(page: Path, options) -> None:
+    for told in re.findall(r"(?:`|^ *|\$ )gapless ([a-z]+\b[^`\n|]*)", page.read_text(), re.MULTILINE):
+        verb, *words = told.partition(" -- ")[0].split()
+        if verb not in options and verb in PROSE:
+            continue
+        assert verb in options, told
+        assert {word.split("=")[0] for word in words if word.startswith("--")} <= options[verb], told
+
+
+PROSE = {"keeps", "reads", "itself", "is", "and", "knows", "has", "does", "records", "checks", "wrote", "says", "never"}
 
 
 def test_commands_are_shown_somewhere() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -167,6 +168,17 @@ def test_too_many_records_are_left_out() -> None:
     tape = "stream a\nrepeat 100 as i\nkernel k{i} on a 1ms\nrecord e{i} on a\nend\n"
     timeline = from_schedule(simulate(gapless.read_tape(tape)).schedule)
     assert not list(parsed(svg(timeline)).iter(f"{SVG}circle"))
+
+
+def test_records_too_close_to_be_told_apart_are_left_out() -> None:
+    tape = "stream a\nkernel long on a 900ms\nrepeat 20 as i\nkernel k{i} on a 1ms\nrecord e{i} on a\nend\n"
+    timeline = from_schedule(simulate(gapless.read_tape(tape)).schedule)
+    assert not list(parsed(svg(timeline)).iter(f"{SVG}circle"))
+
+
+def test_the_heading_has_the_files_name_without_its_folders() -> None:
+    timeline = replace(played("01-one-stream"), source="/home/me/<b>/01.tape")
+    assert words(svg(timeline))[0] == "01.tape · teaching · 24.0 ms"
 
 
 def test_operations_at_one_time_stand_below_each_other() -> None:

@@ -33,7 +33,7 @@ _LANE, _GAP, _BLOCK_GAP = 22, 4, 12
 _FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
 _CHARACTER = 6.4  # px that a character of a label takes at most, at 11 px
 _SMALL = 1.5  # px: narrower operations are drawn by how full a pixel is
-_MOST_MARKS = 60  # records and arrows: more would hide the lanes
+_MOST_MARKS = 60  # records and arrows
 _MOST_TRACKS, _TRACK = 4, 13  # operations of a lane at one time, under each other, and the px that each takes
 _TOLD = 400  # operations a picture tells apart by name when a pointer rests on them
 
@@ -90,6 +90,7 @@ class _Picture:
         self._origin = 0 if timeline.format == "simulated" else timeline.window()[0]
         self._room = WIDTH - _LEFT - _RIGHT
         self._notes = [note for note in notes if len(note.spans)][:MOST_NOTES]
+        self._name = clean(timeline.source.rpartition("/")[2])
         self._parts: list[str] = []
         self._y = _TOP
         self._few = len(timeline.ops) <= _TOLD
@@ -138,7 +139,7 @@ class _Picture:
 
     def _framed(self, about: str) -> str:
         height = self._y + 10
-        title = f"Timeline of {clean(self._timeline.source or 'a run')}"
+        title = f"Timeline of {self._name or 'a run'}"
         inner = "\n".join(self._parts)
         own = f"{zlib.crc32(inner.encode()):08x}"  # so that several pictures can stand in one page
         return (
@@ -153,8 +154,7 @@ class _Picture:
 
     def _heading(self) -> str:
         devices = [device.name for device in self._timeline.devices if device.name]
-        facts = [wording.shorten(clean(self._timeline.source), 70, tail=50), *dict.fromkeys(devices),
-                 _time(self._end - self._start)]  # fmt: skip
+        facts = [wording.shorten(self._name, 70, tail=50), *dict.fromkeys(devices), _time(self._end - self._start)]
         return " · ".join(clean(fact) for fact in facts if fact)
 
     # Pieces
@@ -229,9 +229,10 @@ class _Picture:
         records = np.flatnonzero(within & (marks.kind == MarkKind.RECORD)).tolist()
         waits = {wait: record for wait, record in waits_for_records(self._timeline).items()
                  if within[wait] and within[record] and marks.stream[wait] != marks.stream[record]}  # fmt: skip
-        if len(records) + len(waits) > _MOST_MARKS:
-            return
         x = self._x(marks.end)
+        apart = {(int(marks.stream[record]), x[record] // 7) for record in records}
+        if len(records) + len(waits) > _MOST_MARKS or 2 * len(apart) < len(records):  # they would hide the lanes
+            return
         for record in records:
             told = f"<title>{escape(f'record event {marks.event[record]}')}</title>" if marks.event[record] >= 0 else ""
             dot = f'<circle cx="{x[record]:.6g}" cy="{middles[int(marks.stream[record])]:.6g}" r="3.5" fill="{EVENT}"'
