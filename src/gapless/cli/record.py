@@ -20,6 +20,7 @@ def record(
     range_: Annotated[str, Parameter(name="--range")] = "",
     max_size: str = "",
     no_lines: bool = False,
+    addresses: bool = False,
     force: bool = False,
     quiet: bool = False,
 ) -> int:
@@ -43,6 +44,8 @@ def record(
         Stop recording, not the program, when the file has this size, such as 500MiB.
     no_lines
         Leave out source lines.
+    addresses
+        Keep which memory calls touch, for gapless check; launches then cost more.
     force
         Overwrite the output file.
     quiet
@@ -54,7 +57,12 @@ def record(
     if not command:
         raise GaplessError("There is no program to record: gapless record -- python train.py")
     settings = Settings(
-        after=after, seconds=seconds, range=range_, max_size=parse_size(max_size) if max_size else 0, lines=not no_lines
+        after=after,
+        seconds=seconds,
+        range=range_,
+        max_size=parse_size(max_size) if max_size else 0,
+        lines=not no_lines,
+        addresses=addresses,
     )
     path = output or file_name(command, Path())
     status = record_command(command, path, settings, force=force)

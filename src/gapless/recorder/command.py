@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gapless.model.errors import GaplessError
-from gapless.recorder import blocks, symbols
+from gapless.recorder import blocks, names, symbols
 from gapless.recorder.library import find_cupti, find_library, version
 from gapless.timeline.sources.recording_format import Block
 
@@ -29,6 +29,7 @@ class Settings:
     range: str = ""  # record only the first NVTX range of this name
     max_size: int = 0  # bytes of the file; 0: no limit
     lines: bool = True  # source lines of calls
+    addresses: bool = False  # which memory calls touch
 
 
 def file_name(command: Sequence[str], folder: Path) -> Path:
@@ -60,6 +61,7 @@ def record_command(command: Sequence[str], path: Path, settings: Settings, *, fo
     ended = {"status": status, "signal": None} if status >= 0 else {"status": None, "signal": -status}
     with suppress(OSError):  # the disk is full, or a limit reached: the recording is what it is
         symbols.resolve(path)
+        names.demangle(path)
         blocks.append_json(path, Block.END, ended)
     return status if status >= 0 else 128 - status
 
@@ -104,6 +106,7 @@ def traced_environment(path: Path, settings: Settings, environment: Mapping[str,
         "GAPLESS_RECORD_RANGE": settings.range,
         "GAPLESS_RECORD_MAX_SIZE": str(settings.max_size),
         "GAPLESS_RECORD_LINES": "1" if settings.lines else "0",
+        "GAPLESS_RECORD_ADDRESSES": "1" if settings.addresses else "0",
     }
 
 

@@ -114,6 +114,7 @@ static void write_clock(void) {
 
 /* --- begin and end */
 static void begin(void) {
+  if (options.addresses) accesses_watch(subscriber);
   calls_record(true, true);
   options.lines = options.lines && stacks_start();
   began = now_ns(CLOCK_MONOTONIC);
@@ -143,6 +144,7 @@ static void tend_launches(uint64_t now) {
 static void flush(bool whole) {
   cupti.cuptiActivityFlushAll(whole ? CUPTI_ACTIVITY_FLAG_FLUSH_FORCED : 0);
   if (options.lines) stacks_drain();
+  if (options.addresses) accesses_drain();
 }
 
 /* Under the lock. */
@@ -259,8 +261,10 @@ static void on_range(CUpti_CallbackId call, const CUpti_NvtxData *data) {
 static void on_call(void *user, CUpti_CallbackDomain domain, CUpti_CallbackId call, const void *data) {
   (void)user;
   if (domain == CUPTI_CB_DOMAIN_NVTX) on_range(call, data);
-  else if (((const CUpti_CallbackData *)data)->callbackSite == CUPTI_API_ENTER)
-    stacks_call(((const CUpti_CallbackData *)data)->correlationId);
+  else if (((const CUpti_CallbackData *)data)->callbackSite == CUPTI_API_ENTER) {
+    if (options.lines) stacks_call(((const CUpti_CallbackData *)data)->correlationId);
+    if (options.addresses) accesses_call(domain, call, data);
+  }
 }
 
 /* --- start and stop */
@@ -327,6 +331,7 @@ EXPORTED int InitializeInjection(void) {
       .after = atof(setting("GAPLESS_RECORD_AFTER", "0")), .for_seconds = atof(setting("GAPLESS_RECORD_FOR", "0")),
       .max_size = strtoull(setting("GAPLESS_RECORD_MAX_SIZE", "0"), NULL, 10),
       .lines = *setting("GAPLESS_RECORD_LINES", "1") != '0',
+      .addresses = *setting("GAPLESS_RECORD_ADDRESSES", "0") != '0',
   };
   if (!start(problem, sizeof problem)) complain(problem);
   return 1;

@@ -8,6 +8,7 @@
  *   cupti.c    libcupti, opened at run time
  *   records.c  buffers of activity records, on their way to the file
  *   calls.c    which calls are recorded, which are asked for their source line
+ *   accesses.c which memory calls touch
  *   stacks.c   source lines: where a call was issued
  *   python.c   frames of Python, read without the interpreter's lock
  *   native.c   frames of C and C++
@@ -79,6 +80,11 @@ void calls_record(bool on, bool first); /* first: say which kinds CUPTI refuses 
 void calls_watch(CUpti_SubscriberHandle subscriber);
 void calls_watch_launches(CUpti_SubscriberHandle subscriber, bool on);
 
+/* --- accesses.c */
+void accesses_watch(CUpti_SubscriberHandle subscriber);
+void accesses_call(CUpti_CallbackDomain domain, uint32_t call, const CUpti_CallbackData *data);
+void accesses_drain(void);
+
 /* --- stacks.c, python.c, native.c */
 enum { FRAMES = 48, FRAME_PYTHON = 0, FRAME_NATIVE = 1 };
 struct frame { uint64_t code, at, check; }; /* code object and instruction, or 0 and the return address */
@@ -104,7 +110,7 @@ struct options {
   const char *file, *cupti, *range, *version;
   double after, for_seconds;
   uint64_t max_size;
-  bool attached, lines;
+  bool attached, lines, addresses;
 };
 extern struct options options;
 void record_wake(void); /* the recorder's thread has something to do */
