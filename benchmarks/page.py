@@ -18,22 +18,23 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "browser"))
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, CDPSession, sync_playwright
 
 from conftest import ARGUMENTS, million
 from gapless.views.lane_page import to_html
 
-# Zooms in and out again, painting each step; ms of each frame.
-FRAMES = """() => {
+FRAMES = 60
+# Paints some frames, each zoomed by a factor; ms of each.
+PAINT = """([factor, frames]) => {
     const { view } = globalThis.gapless, costs = [];
-    for (const factor of [0.8, 1.25])
-        for (let i = 0; i < 60; i++) {
-            view.zoom(factor, view.t0 + (view.t1 - view.t0) * 0.37, false);
-            view.paint();
-            costs.push(view.cost);
-        }
+    for (let i = 0; i < frames; i++) {
+        view.zoom(factor, view.t0 + (view.t1 - view.t0) * 0.37, false);
+        view.paint();
+        costs.push(view.cost);
+    }
     return costs;
 }"""
+STRETCHES = {"all of it": 1.0, "on the way in": 0.8, "on the way out": 1.25}
 
 
 def seconds(*arguments: str, runs: int) -> float:
@@ -47,19 +48,34 @@ def seconds(*arguments: str, runs: int) -> float:
 
 
 def look(browser: Browser, page: Path, name: str, runs: int) -> None:
-    """Print how long a page takes until it answers, and what its frames cost."""
-    ready, costs = [], []
+    """Print how long a page takes until it answers, and what its frames cost: by the clock, and of a processor."""
+    ready: list[float] = []
+    loaded: list[float] = []  # ms that the page's thread computed until then
+    clock: dict[str, list[float]] = {stretch: [] for stretch in STRETCHES}
+    own: dict[str, list[float]] = {stretch: [] for stretch in STRETCHES}
     for _ in range(runs):
         tab = browser.new_page(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
         tab.goto(page.as_uri())
         tab.wait_for_selector("html[data-ready]", state="attached", timeout=120_000)
         # The page notes the moment; waiting here would count the messages between the processes too.
         ready.append(float(tab.get_attribute("html", "data-ready") or "nan"))
-        costs.append(tab.evaluate(FRAMES))
+        session = tab.context.new_cdp_session(tab)
+        session.send("Performance.enable")
+        loaded.append(1000 * _thread_time(session))
+        for stretch, factor in STRETCHES.items():
+            before = _thread_time(session)
+            clock[stretch].append(statistics.median(tab.evaluate(PAINT, [factor, FRAMES])))
+            own[stretch].append(1000 * (_thread_time(session) - before) / FRAMES)
         tab.close()
-    frames = min(costs, key=statistics.median)
-    print(f"{name}: answers after {min(ready):.0f} ms; a frame takes {statistics.median(frames):.1f} ms (median), "
-          f"{statistics.quantiles(frames, n=20)[18]:.1f} ms (19 of 20)")  # fmt: skip
+    print(f"{name}: answers after {min(ready):.0f} ms, {min(loaded):.0f} ms of a processor")
+    for stretch in STRETCHES:
+        by_clock, of_processor = min(clock[stretch]), min(own[stretch])
+        print(f"  {stretch}: a frame takes {by_clock:.1f} ms (median), {of_processor:.1f} ms of a processor")
+
+
+def _thread_time(session: CDPSession) -> float:
+    metrics = session.send("Performance.getMetrics")["metrics"]
+    return next(one["value"] for one in metrics if one["name"] == "ThreadTime")
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 // A scene: intervals, lanes and arrows, unpacked from the JSON that gapless/views/scene.py writes (the contract is there).
 
-const SUMMARY = 32; // rows under one entry of a track's summary, level by level
+const SUMMARY = 16; // rows under one entry of a track's summary, level by level
 
 /** Unpack a scene. Rejects where the JSON is of another version or damaged. */
 export async function unpack(json) {
