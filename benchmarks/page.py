@@ -55,12 +55,12 @@ def look(browser: Browser, page: Path, name: str, runs: int) -> None:
     own: dict[str, list[float]] = {stretch: [] for stretch in STRETCHES}
     for _ in range(runs):
         tab = browser.new_page(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
+        session = tab.context.new_cdp_session(tab)
+        session.send("Performance.enable")
         tab.goto(page.as_uri())
         tab.wait_for_selector("html[data-ready]", state="attached", timeout=120_000)
         # The page notes the moment; waiting here would count the messages between the processes too.
         ready.append(float(tab.get_attribute("html", "data-ready") or "nan"))
-        session = tab.context.new_cdp_session(tab)
-        session.send("Performance.enable")
         loaded.append(1000 * _thread_time(session))
         for stretch, factor in STRETCHES.items():
             before = _thread_time(session)
