@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import sys
+from collections.abc import Iterator
 from contextlib import redirect_stdout
 from dataclasses import fields
 from pathlib import Path
@@ -142,6 +143,26 @@ def test_every_tape_of_the_lesson_is_shown() -> None:
     left_out = {"05-sixteen-streams", "71-wrong-tool-one-long-kernel-chunked"}  # told in words
     shown = set(re.findall(r"^```\{tape\} (\S+)$", LESSON, re.MULTILINE))
     assert {path.stem for path in (ROOT / "examples" / "tapes").glob("*.tape")} - left_out == shown
+
+
+def test_keys_of_json() -> None:
+    def keys(value: object) -> Iterator[str]:
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                yield key
+                yield from keys(inner)
+        elif isinstance(value, list):
+            for inner in value:
+                yield from keys(inner)
+
+    page = (DOCS / "json.md").read_text()
+    timelines = ROOT / "examples" / "timelines"
+    before = gapless.explain(timelines / "one-stream.json.gz", apply=["streams=4"])
+    compared = gapless.compare(before, timelines / "four-streams-healthy.json.gz", gates=["speedup>=2"])
+    checked = gapless.check(ROOT / "examples" / "tapes" / "11-event-forgotten.tape", explore=2).to_dict()
+    checked["ops"] = checked["ops"]["in"]  # by name
+    told = {*keys(before.to_dict()), *keys(compared.to_dict()), *keys(checked)}
+    assert not {key for key in told if f"`{key}`" not in page}
 
 
 def test_rules_that_are_cited() -> None:
