@@ -84,13 +84,19 @@ def find_cupti() -> Path:
 
 
 def find_library() -> Path:
-    """Give the recorder's library, compiling it if that was not done before.
+    """Give the recorder's library: of the wheel, or compiled from the sources.
 
     Raises GaplessError with what to install where it cannot be compiled.
     """
     brought = _HERE / NAME
-    if brought.is_file():
-        return brought
+    return brought if brought.is_file() else compile_here(_cache())
+
+
+def compile_here(root: Path) -> Path:
+    """Give the library in a folder of *root* named after its sources, compiler and headers; compile it if need be.
+
+    Raises GaplessError with what to install where it cannot be compiled.
+    """
     headers = next((cupti.headers for cupti in cuptis() if cupti.headers), None)
     if headers is None:
         raise GaplessError(f"{_NO_CUPTI}\n(This gapless runs from its source, so it needs CUPTI's headers as well.)")
@@ -101,7 +107,7 @@ def find_library() -> Path:
             "found no C compiler: install one (on Debian or Ubuntu: apt install gcc), or install gapless from a wheel."
         )
     table = layout_source((headers / "cupti_activity.h").read_text(errors="replace"))
-    folder = _cache() / f"recorder-{_fingerprint(compiler, table)}"
+    folder = root / f"recorder-{_fingerprint(compiler, table)}"
     if not (folder / NAME).is_file():
         compile_library(folder, compiler, headers, table)
     return folder / NAME

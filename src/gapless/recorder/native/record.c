@@ -193,7 +193,7 @@ static void tend(uint64_t now) {
     flush(false);
     if (now - clock_written > CLOCK_NS) write_clock(), clock_written = now;
     if (options.for_seconds > 0 && now >= began + (uint64_t)(options.for_seconds * SECOND)) was_all("for");
-    if (options.lines) tend_launches(now);
+    if (options.lines && !options.addresses) tend_launches(now); /* arguments are wanted of every launch */
     if (file_full()) atomic_store(&reason, file_full()), end_wanted = 0, state = ENDING;
   }
   if (!atomic_load(&reason)) return;
@@ -204,7 +204,7 @@ static void tend(uint64_t now) {
 static uint64_t until_next(uint64_t now) {
   uint64_t next = now + FLUSH_NS, start = began + (uint64_t)(options.after * SECOND);
   if (state == WAITING && !options.range && start > now && start < next) next = start;
-  if (state == RUNNING && options.lines && launches_change < next) next = launches_change > now ? launches_change : now;
+  if (state == RUNNING && options.lines && !options.addresses && launches_change < next) next = launches_change > now ? launches_change : now;
   return next;
 }
 
