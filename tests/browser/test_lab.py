@@ -114,6 +114,7 @@ def test_the_picture_alone_says_why(show, keep, slug):
     said = "default stream" if slug == "forgotten-copy" else "stream order"
     assert words.count(said) >= 3
     assert page.locator(".over .mark").all_inner_texts() == ["3N", "N+2"]
+    assert page.locator(".over .issued").all_inner_texts() == ["▾ 12 operations issued"]
     keep(page, f"{slug}")
     keep(page.locator("#stage"), f"{slug}-lanes")
 
@@ -402,7 +403,7 @@ def test_a_timeline_is_dropped(show, keep, name):
     page = show("preset=one-stream")
     drop(page, EXAMPLES / "timelines" / "forgotten-default-stream-copy.json.gz", name)
     frame = page.frame_locator("#explained-page")
-    expect(page.locator("#explained-said")).to_contain_text("default stream", timeout=60_000)
+    expect(page.locator("#explained-said")).to_contain_text("deleted already", timeout=60_000)
     expect(frame.locator("body")).to_contain_text("default-stream-barrier", timeout=30_000)
     expect(page.locator("#explained-name")).to_have_text(name or "forgotten-default-stream-copy.json.gz")
     assert page.locator("main img").count() == 0

@@ -111,3 +111,9 @@ def test_the_reasons_name_the_fence_and_the_stream():
     assert order == {"stream order", "no more work"}
     held = {one["words"][0] for one in played("pageable-four-streams")["idle"] if one["engine"] == "H2D"}
     assert held == {"host held", "no more work"}
+
+
+def test_what_the_host_issues_in_no_time_is_told():
+    assert played("pinned-one-stream")["issued"] == [{"time": 0, "count": 12}]
+    assert [one["count"] for one in played("device-synchronize")["issued"]] == [3, 3, 3, 3]
+    assert [one["count"] for one in played("pageable-four-streams")["issued"]] == [1, 1, 1, 1]  # kernels alone

@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from gapless.lab.answers import MOST_TOLD, answers, failed, ns
 from gapless.lab.asked import NAME, Asked, loop_of, tape_of
 from gapless.model.bounds import lower_bounds
 from gapless.model.chunk_loop import ChunkLoop
 from gapless.model.errors import DeadlockError, GaplessError
 from gapless.model.gaps import Causes, Gap, alike, gaps, held_up
-from gapless.model.kinds import Bound, CallKind, CudaError, Engine
+from gapless.model.kinds import Bound, CallKind, Engine, OpKind
 from gapless.model.schedule import Schedule
 from gapless.model.simulation import Simulation, simulate
 from gapless.model.tape import TapeError
@@ -31,7 +32,6 @@ from gapless.views.reasons import call_text, engine_label, longest_chain, op_nam
 from gapless.views.scene import scene_of
 
 MOST_OPS = 2_000  # that are told one by one, to be stepped through
-MOST_TOLD = 40  # reasons, races
 
 _HINT = re.compile(r"; did you mean '([^']+)'\?$")
 _BOUND_WORDS = {
@@ -68,13 +68,14 @@ def told(played: Simulation, loop: ChunkLoop | None = None) -> dict[str, Any]:
     return {
         "title": f"{loop.title()}." if loop is not None else "",
         "machine": run.machine.name,
-        "wall": _ns(run.makespan),
+        "wall": ns(run.makespan),
         "scene": _scene(played),
         "engines": _engines(run),
         "numbers": _numbers_of_loop(loop, run) if loop is not None else _numbers(run),
         "ops": list(_ops(played)),
         "more_ops": bool(_served(run)[MOST_OPS:].size),
         "idle": list(_idle(played)),
+        "issued": _issued(run),
         "reasons": list(_reasons(played)),
         "chain": longest_chain(run) if run.makespan else "",
         "races": list(_races(played)),
@@ -84,8 +85,8 @@ def told(played: Simulation, loop: ChunkLoop | None = None) -> dict[str, Any]:
             for expectation, outcome in zip(played.expectations, played.outcomes, strict=True)
         ],
         "expectations_held": expectations_held(played),
-        "answers": list(_answers(played)),
-        "failed": list(_failed(played)),
+        "answers": list(answers(played)),
+        "failed": list(failed(played)),
     }
 
 
@@ -134,7 +135,7 @@ def _numbers(run: Schedule) -> list[dict[str, Any]]:
 
 
 def _number(name: str, reads: str, value: int, about: str) -> dict[str, Any]:
-    return {"name": name, "reads": reads, "time": _ns(value), "text": wording.duration(value / 1e9), "about": about}
+    return {"name": name, "reads": reads, "time": ns(value), "text": wording.duration(value / 1e9), "about": about}
 
 
 # What happened, and why
@@ -161,6 +162,21 @@ def _engines(run: Schedule) -> list[str]:
     ]
 
 
+def _issued(run: Schedule) -> list[dict[str, Any]]:
+    """Give when the first host thread issued operations in no time, which no interval shows: how many at once."""
+    rows = run.program.rows
+    quick = (
+        (rows.op >= 0)
+        & (rows.op <= OpKind.HOST_FUNCTION)
+        & (rows.thread == 0)
+        & (run.begin >= 0)
+        & (run.returned == run.begin)
+    )
+    times, counts = np.unique(run.begin[quick], return_counts=True)
+    told = zip(times[:MOST_OPS].tolist(), counts.tolist(), strict=False)
+    return [{"time": ns(time), "count": count} for time, count in told]
+
+
 def _idle(played: Simulation) -> Iterator[dict[str, Any]]:
     """Give the gaps of each engine: why in a sentence, and in a word or two for the picture."""
     run = played.schedule
@@ -168,8 +184,8 @@ def _idle(played: Simulation) -> Iterator[dict[str, Any]]:
     for gap in gaps(run)[:MOST_OPS]:
         yield {
             "engine": engine_label(run, gap.engine, gap.device, several),
-            "start": _ns(gap.start),
-            "end": _ns(gap.end),
+            "start": ns(gap.start),
+            "end": ns(gap.end),
             "why": _why(run, gap, played),
             "words": _words(run, gap),
         }
@@ -225,8 +241,8 @@ def _ops(played: Simulation) -> Iterator[dict[str, Any]]:
             "line": played.line_of(run.row_of(op)),
             "stream": info.name,
             "engine": engine_label(run, gap.engine, info.device, several),
-            "start": _ns(int(run.start[op])),
-            "end": _ns(int(run.end[op])),
+            "start": ns(int(run.start[op])),
+            "end": ns(int(run.end[op])),
             "why": _why(run, gap, played),
         }
 
@@ -239,12 +255,12 @@ def _reasons(played: Simulation) -> Iterator[dict[str, Any]]:
         label = engine_label(run, gap.engine, gap.device, several) if gap.engine is not Engine.NONE else ""
         yield {
             "engine": label,
-            "time": _ns(group.time),
+            "time": ns(group.time),
             "text": wording.duration(group.time / 1e9) if group.time else "",
             "count": group.number,
             "why": _why(run, gap, played),
             "op": op_name(run, gap.op) if gap.op >= 0 else "",
-            "idle": [_ns(gap.start), _ns(gap.end)],
+            "idle": [ns(gap.start), ns(gap.end)],
             "line": played.line_of(run.row_of(gap.op)) if gap.op >= 0 else 0,
             "by": _line_of_cause(played, gap),
         }
@@ -285,68 +301,5 @@ def _races(played: Simulation) -> Iterator[dict[str, Any]]:
         }
 
 
-def _answers(played: Simulation) -> Iterator[dict[str, Any]]:
-    """Give what the program itself was told: times between events, and answers of queries."""
-    run, rows = played.schedule, played.schedule.program.rows
-    asked = np.flatnonzero(np.isin(rows.call, (CallKind.ELAPSED, CallKind.QUERY)))
-    for row in asked[:MOST_TOLD].tolist():
-        answer = {"line": played.line_of(row), "said": call_text(run, row)}
-        if rows.call[row] == CallKind.QUERY:
-            if run.error[row] in (0, CudaError.NOT_READY):
-                yield answer | {"got": "not ready" if run.error[row] else "success"}
-        elif (time := run.elapsed(row)) is not None:
-            between = [
-                wording.visible(run.program.events[event].name) for event in (rows.object[row], rows.second[row])
-            ]
-            yield (
-                answer
-                | {
-                    "said": f"elapsed time from {between[0]} to {between[1]}",
-                    "got": wording.duration(time / 1e9),
-                }
-                | _worked_between(run, row, time)
-            )
-
-
-def _worked_between(run: Schedule, row: int, measured: int) -> dict[str, Any]:
-    """Say what the stream of two events really had to do between them, which the time between them may not tell.
-
-    Only of one host thread, where the text says which record of an event is the last one before the call.
-    """
-    rows = run.program.rows
-    events = int(rows.object[row]), int(rows.second[row])
-    records = [np.flatnonzero((rows.call[:row] == CallKind.RECORD) & (rows.object[:row] == e)) for e in events]
-    if len(run.program.threads) > 1 or not all(map(len, records)):
-        return {}
-    first, last = (int(found[-1]) for found in records)
-    stream = wording.visible(run.program.streams[int(rows.stream[first])].name)
-    drawn = {"stream": stream, "from": _ns(int(run.start[first])), "to": _ns(int(run.start[last]))}
-    if rows.stream[first] != rows.stream[last] or first > last:
-        return {"really": "The two events are on different streams: the time tells nothing about one of them."}
-    inside = np.flatnonzero((rows.stream == rows.stream[first]) & (run.engine[: len(run.program)] >= 0))
-    inside = inside[(inside > first) & (inside < last) & (run.start[inside] >= 0)]
-    if not len(inside):
-        return drawn | {"really": f"Nothing was put into stream {stream} between them: they measure no work at all."}
-    worked = int((run.end[inside] - run.start[inside]).sum())
-    if abs(measured - worked) <= 1000:
-        return drawn | {"really": "That is what the work between them takes."}
-    took = wording.duration(worked / 1e9)
-    return drawn | {"really": f"The work between them takes {took}; the rest of the measured time is waiting."}
-
-
-def _failed(played: Simulation) -> Iterator[dict[str, Any]]:
-    """Tell the calls that return an error."""
-    run = played.schedule
-    names = {error.value: error.cuda_name for error in CudaError}
-    for row in np.flatnonzero((run.error != 0) & (run.error != CudaError.NOT_READY))[:MOST_TOLD].tolist():
-        error = int(run.error[row])
-        said = f"{call_text(run, row)} returns {names.get(error, 'error')} ({error})"
-        yield {"line": played.line_of(row), "said": said}
-
-
 def _several(run: Schedule) -> bool:
     return len({info.device for info in run.program.streams}) > 1
-
-
-def _ns(ps: int) -> float:
-    return ps / 1000

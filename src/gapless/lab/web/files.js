@@ -51,17 +51,3 @@ async function textOf(file) {
     return null;
   }
 }
-
-/** Send a timeline to the server; *progress(share)* is told how much is there. Gives the server's answer. */
-export function explain(file, progress, signal) {
-  return new Promise((resolve, reject) => {
-    const request = new XMLHttpRequest(); // fetch does not say how much has been sent
-    request.open("POST", `/explain?name=${encodeURIComponent(file.name)}`);
-    request.responseType = "json";
-    request.upload.addEventListener("progress", (event) => progress(event.total ? event.loaded / event.total : 0));
-    request.addEventListener("load", () => resolve(request.response ?? { error: { said: "The lab gave no answer." } }));
-    request.addEventListener("error", () => reject(new Error("The lab's server does not answer.")));
-    signal.addEventListener("abort", () => request.abort());
-    request.send(file);
-  });
-}

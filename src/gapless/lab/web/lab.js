@@ -9,7 +9,8 @@ import { Controls } from "./controls.js";
 import { Editor } from "./editor.js";
 import { Player } from "./player.js";
 import { Stage, showCards } from "./stage.js";
-import { Files, explain } from "./files.js";
+import { Files } from "./files.js";
+import { Explained } from "./explained.js";
 import { showNumbers, tellRun } from "./told.js";
 
 const TYPING = 150; // ms without a key before a tape is played
@@ -35,9 +36,10 @@ new Files({
     select("tape");
     change({ preset: null, loop: null, tape: text, from: null });
   },
-  timeline: explainFile,
+  timeline: (file) => explained.take(file),
   say,
 });
+const explained = new Explained();
 
 /** Say something beside the page's title; *ofRun*: until another run goes well. */
 function say(words, ofRun = false) {
@@ -92,8 +94,7 @@ async function open() {
   }
   Object.assign(state, { preset: null, loop: null, tape: null, from: null, t: null }, next ?? { preset: FIRST });
   clearTimeout(waiting);
-  explaining?.abort();
-  showExplained(false);
+  explained.close();
   select(state.tape !== null || presets.get(state.preset)?.tape ? "tape" : "controls");
   await show();
 }
@@ -231,9 +232,16 @@ function showWords() {
   $("changed").hidden = !changed || !preset;
   $("changed-said").textContent = preset ? `You changed “${preset.title}”.` : "";
   document.title = `${$("title").textContent} · gapless lab`;
-  for (const one of document.querySelectorAll("#points a"))
-    if (one.dataset.slug === state.preset) one.setAttribute("aria-current", "page");
-    else one.removeAttribute("aria-current");
+  for (const one of document.querySelectorAll("#points a")) {
+    if (one.dataset.slug !== state.preset) {
+      one.removeAttribute("aria-current");
+      continue;
+    }
+    one.setAttribute("aria-current", "page");
+    const list = $("lesson");
+    const { top, bottom } = one.getBoundingClientRect();
+    if (bottom > list.getBoundingClientRect().bottom || top < 0) list.scrollTop += top - list.clientHeight / 3;
+  }
 }
 
 /** Show where an operation stands in the tape. */
@@ -241,42 +249,6 @@ function pointAt(name) {
   const op = name && run?.ops.find((one) => one.name === name);
   if (op) editor.reveal(op.line);
 }
-
-// Timelines
-
-let explaining = null;
-
-function showExplained(on) {
-  $("explained").hidden = !on;
-  $("played").hidden = on;
-  document.body.classList.toggle("explaining", on);
-}
-
-async function explainFile(file) {
-  explaining?.abort();
-  const mine = (explaining = new AbortController());
-  showExplained(true);
-  $("explained-name").textContent = file.name;
-  $("explained-page").hidden = $("explained-link").hidden = true;
-  const told = (words) => ($("explained-said").textContent = words);
-  told("Reading it …");
-  try {
-    const answer = await explain(file, (share) => told(share < 1 ? `Reading it: ${Math.round(share * 100)} %` : "Explaining it …"), mine.signal);
-    if (mine.signal.aborted) return;
-    if (answer.error) return told(answer.error.said);
-    told(answer.headline);
-    $("explained-page").src = $("explained-link").href = answer.page;
-    $("explained-page").hidden = $("explained-link").hidden = false;
-  } catch (problem) {
-    told(problem.message);
-  }
-}
-
-$("explained-close").addEventListener("click", () => {
-  explaining?.abort();
-  $("explained-page").removeAttribute("src");
-  showExplained(false);
-});
 
 // The page around it
 

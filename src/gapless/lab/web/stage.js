@@ -89,6 +89,7 @@ export class Stage {
       mark.classList.toggle("left", x > view.width - 60);
       parts.push(mark);
     }
+    parts.push(...this.issued(top));
     for (const { stream, got, from, to } of run.answers) {
       const row = stream !== undefined && view.rows.find(({ lane }) => lane?.group === "streams" && lane.short === stream);
       if (!row) continue;
@@ -128,6 +129,25 @@ export class Stage {
       parts.push(mark);
     }
     this.over.replaceChildren(...parts);
+  }
+
+  /** How many operations the host has issued, over its lane, where the calls themselves take no time. */
+  issued(top) {
+    const { view, run } = this;
+    const host = view.rows.find(({ lane }) => lane?.group === "host");
+    if (!host) return [];
+    const wide = (text) => text.length * LETTER + SIDES;
+    const says = [(count) => `▾ ${count} operation${count === 1 ? "" : "s"} issued`, (count) => `▾ ${count} issued`, (count) => `▾${count}`];
+    const marks = run.issued.map(({ time, count }) => ({ x: this.x(time), count })).filter(({ x }) => x >= view.gutter && x < view.width);
+    const fits = (say) => marks.every(({ x, count }, i) => x + wide(say(count)) <= (marks[i + 1]?.x ?? view.width + SIDES));
+    const say = says.find(fits);
+    if (!say) return []; // too many to be told apart
+    return marks.map(({ x, count }) => {
+      const mark = make("span", { class: "issued", text: say(count) });
+      mark.style.left = `${x}px`;
+      mark.style.top = `${top + host.y - 16}px`;
+      return mark;
+    });
   }
 
   /** The item of an operation; -1 none. */
