@@ -80,6 +80,24 @@ def test_names_the_line(program: Program, line: str) -> None:
     assert check(program).findings[0].add.replace("tensor.", "x.") == line
 
 
+def test_draws_the_finding() -> None:
+    from gapless.views.page import plain
+    from gapless.views.torch_check import draw
+
+    found = check(programs.missing_wait)
+    drawn = plain(lambda console, options: draw(found, "train.py", console, options), width=200).splitlines()
+    assert drawn[0] == "train.py  1 race in 2 operations, 2 streams, dry"
+    assert drawn[2].startswith(f"1   missing-wait: float32[{N}] is used on a stream that does not wait")
+    assert any(line.startswith("    first     full on torch.cuda.default_stream() writes it") for line in drawn)
+    assert any(line.startswith("    then      mul on side reads it") for line in drawn)
+    assert any(
+        line.startswith("    add       side.wait_stream(torch.cuda.default_stream())  before ") for line in drawn
+    )
+    silent = check(programs.waits_for_the_stream)
+    drawn = plain(lambda console, options: draw(silent, "train.py", console, options), width=100).splitlines()
+    assert drawn[2] == "Nothing races in what was looked at."
+
+
 def test_lists_what_it_cannot_see() -> None:
     def program() -> None:
         staged = torch.empty(N, pin_memory=True)

@@ -273,12 +273,17 @@ def _patch_tensors(patches: Patches, device: DryDevice) -> None:
     patches.put(tensor, "allclose", allclose)
     patches.put(torch.testing, "assert_close", assert_close)
 
+    saved: dict[str, Any] = {}
+
     def save(obj: Any, f: Any, *args: Any, **rest: Any) -> None:
         log.note("torch.save writes nothing in a dry run", where())
+        saved[str(getattr(f, "name", f))] = obj
 
     real_load = torch.load
 
     def load(f: Any, map_location: Any = None, *args: Any, **rest: Any) -> Any:
+        if (name := str(getattr(f, "name", f))) in saved:
+            return saved[name]
         loaded = real_load(f, "cpu", *args, **rest)
         there = map_location is not None and str(map_location).startswith("cuda")
         return tree_map_only(torch.Tensor, lambda t: t.to("cuda"), loaded) if there else loaded

@@ -1,0 +1,93 @@
+"""``gapless check -- python SCRIPT``: a program in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
+
+from gapless.cli import main
+
+RACES = """
+import sys
+import torch
+
+side = torch.cuda.Stream()
+x = torch.ones(1000, device="cuda")
+with torch.cuda.stream(side):
+    x * 2
+print("arguments", sys.argv[1:], __name__)
+"""
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "gapless", "check", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_a_script_with_its_arguments_that_fails_in_the_end(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(RACES + "raise ValueError('no data')\n")
+    done = run("--dry", "--json", "--", "python", "-u", str(script), "--lr", "0.1", "--json")
+    assert done.returncode == 1, done.stderr
+    said, found = done.stdout.splitlines()
+    assert said == "arguments ['--lr', '0.1', '--json'] __main__"
+    values = json.loads(found)
+    (finding,) = values["findings"]
+    assert finding["cause"] == "missing-wait"
+    assert finding["second"]["stack"][0] == {"file": str(script), "line": 8, "function": "<module>", "text": "x * 2"}
+    assert finding["add"] == {
+        "line": "side.wait_stream(torch.cuda.default_stream())", "place": "before", "file": str(script), "at": 8,
+    }  # fmt: skip
+    assert values["ended"] == "The program ended with ValueError: no data"
+    assert "ValueError: no data" in done.stderr
+    assert "What it did until then was checked" in done.stderr
+    assert "runpy" not in done.stderr
+
+
+def test_what_a_dry_run_cannot_follow_is_said(tmp_path: Path) -> None:
+    script = tmp_path / "masks.py"
+    script.write_text("import torch\nx = torch.ones(3, 3, device='cuda')\nx[x > 0]\n")
+    done = run("--dry", "--", "python", str(script))
+    assert done.returncode == 2
+    assert "mask of 2 dimensions" in done.stderr
+    assert "masks.py:3" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--"], "the program to check"),
+        (["--", "python"], "no script"),
+        (["--", "python", "-m"], "no script"),
+        (["--", "ls", "-l"], "no Python"),
+        (["--dry"], "--dry is for a PyTorch program"),
+        (["a.tape", "--", "python", "x.py"], "takes --dry and --json alone"),
+        (["--explore", "3", "--", "python", "x.py"], "takes --dry and --json alone"),
+        (["--", "/nowhere/python3.99", "x.py"], "cannot be started"),
+    ],
+)
+def test_a_wrong_call_says_what_is_wrong(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", *arguments]) == 2
+    assert says in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_script_that_is_not_there() -> None:
+    done = run("--dry", "--", "python", "nowhere.py")
+    assert done.returncode == 2
+    assert "nowhere.py: there is no such script" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_program_that_leaves_without_a_word(tmp_path: Path) -> None:
+    script = tmp_path / "leaves.py"
+    script.write_text("import os\nos._exit(7)\n")
+    done = run("--dry", "--", str(script))
+    assert done.returncode == 2
+    assert "status 7" in done.stderr
