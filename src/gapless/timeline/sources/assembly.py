@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.timeline.sources.columns import Columns
+from gapless.timeline.sources.columns import Columns, distinct
 
 Int64: TypeAlias = NDArray[np.int64]
 Mask: TypeAlias = NDArray[np.bool_]
@@ -52,7 +52,7 @@ class Places:
 
     def __init__(self, tables: Iterable[tuple[Int64, Int64]]) -> None:
         """Take pairs of columns: device numbers (-1 to 2^15 - 2) and stream numbers (-1 to 2^32 - 1)."""
-        keys = np.unique(np.concatenate([np.empty(0, np.int64), *(_key(*table) for table in tables)]))
+        keys = np.unique(np.concatenate([np.empty(0, np.int64), *(distinct(_key(*table))[0] for table in tables)]))
         self._keys = keys
         self.streams = list(zip((keys >> 33).tolist(), ((keys & (1 << 33) - 1) - 1).tolist(), strict=True))
 

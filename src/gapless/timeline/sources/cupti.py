@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from gapless.model.kinds import CallKind
 from gapless.timeline.sources.assembly import CallsById, Places, on_several
-from gapless.timeline.sources.columns import Columns, in_order, take
+from gapless.timeline.sources.columns import Columns, in_order, joined, take
 from gapless.timeline.sources.losses import Losses
 from gapless.timeline.timeline import MarkKind, Marks, Ops
 
@@ -49,7 +49,8 @@ def ops_of(work: Sequence[Columns], places: Places) -> Columns:
     for table in work:
         own = {name: column for name, column in table.items() if name in Ops.__slots__}
         tables.append(Ops.build(stream=places.rows(table["place"], table["streamId"]), **own))
-    return in_order({name: np.concatenate([table.column(name) for table in tables]) for name in Ops.__slots__})
+    parts = [{name: table.column(name) for name in Ops.__slots__} for table in tables]
+    return in_order(joined(parts))
 
 
 def of_calls(values: NDArray[Any], call: Int64) -> NDArray[Any]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from gapless.model.errors import GaplessError
 from gapless.model.kinds import StreamKind
 from gapless.timeline.sources.assembly import Places
-from gapless.timeline.sources.columns import Columns
+from gapless.timeline.sources.columns import Columns, distinct
 from gapless.timeline.sources.cupti import NONE, NOWHERE
 from gapless.timeline.sources.cupti_rows import MOST_DEVICE
 from gapless.timeline.sources.recording_format import Space
@@ -46,12 +46,12 @@ class Devices:
             for context, device in zip(contexts["contextId"].tolist(), contexts["deviceId"].tolist(), strict=True):
                 self._contexts[process.number, context] = device
         for table in work:
-            keys, at = np.unique(_joined(table["process"], table["contextId"]), return_index=True)
+            keys, at = distinct(_joined(table["process"], table["contextId"]))
             for key, device in zip(keys.tolist(), table["deviceId"][at].tolist(), strict=True):
                 self._contexts.setdefault((key >> 32, (key & NOWHERE) - 1), device)
         for table in marks:
             table["deviceId"] = self._by_context(table)
-        found = np.unique(np.concatenate([np.unique(_own_numbers(table)) for table in (*work, *marks)]))
+        found = np.unique(np.concatenate([distinct(_own_numbers(table))[0] for table in (*work, *marks)]))
         self._found = found[found >= 0]
         rows = [self._row((key >> 16) - 1, key & 0xFFFF) for key in self._found.tolist()]
         if len(rows) > MOST_DEVICE:
@@ -158,7 +158,7 @@ class Threads:
     def __init__(self, processes: Sequence[Process], tables: Sequence[Columns]) -> None:
         """Take tables with ``process`` and ``threadId``."""
         self._processes = processes
-        self._known = np.unique(np.concatenate([np.empty(0, np.int64), *(np.unique(_keys(t)) for t in tables)]))
+        self._known = np.unique(np.concatenate([np.empty(0, np.int64), *(distinct(_keys(t))[0] for t in tables)]))
 
     def rows(self, table: Columns) -> Int64:
         """Give the row of the thread of each row of a table."""

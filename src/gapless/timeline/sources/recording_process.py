@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.timeline.sources.columns import Columns, Numbering
+from gapless.timeline.sources.columns import Columns, Numbering, joined
 from gapless.timeline.sources.cupti import NONE
 from gapless.timeline.sources.losses import Losses
 from gapless.timeline.sources.mending import MALFORMED
@@ -73,7 +73,7 @@ class Process:
         if not parts:
             return empty(kind) | {f"{name}Text": np.empty(0, np.int32) for name in _texts_of(kind)}
         if len(parts) > 1:
-            parts[:] = [{name: np.concatenate([part[name] for part in parts]) for name in parts[0]}]
+            parts[:] = [joined(parts)]
         return dict(parts[0])
 
     def rows(self, type_: Type) -> NDArray[Any]:

@@ -12,7 +12,7 @@ from gapless.model.kinds import OpKind
 from gapless.timeline.apis import call_kind
 from gapless.timeline.sources.assembly import CallsById, overlaps
 from gapless.timeline.sources.assembly import Places as Streams
-from gapless.timeline.sources.columns import Columns, Numbering, in_order, take
+from gapless.timeline.sources.columns import Columns, Numbering, in_order, joined, take
 from gapless.timeline.sources.cupti import (
     FARTHEST,
     NO_TIME,
@@ -80,7 +80,7 @@ def timeline(processes: Processes, source: str, losses: Losses) -> Timeline:
                 part = take(part, ~np.isin(part["correlationId"], gone))
             count = len(next(iter(part.values())))
             parts.append(_shifted(part, shift) | {"process": np.full(count, process.number, np.int64)})
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        return joined(parts)
 
     calls = _calls(table, strings, losses)
     work = _work(table, processes, losses)
@@ -197,7 +197,7 @@ def _calls(table: Callable[..., Columns], strings: Numbering, losses: Losses) ->
         rows = timed(table(kind), losses)
         rows |= _texts(rows.pop("cbidText"), rows.pop("cbid"), word, strings, losses)
         parts.append(rows | {"driver": np.full(len(rows["start"]), kind is Kind.DRIVER, np.bool_)})
-    calls = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    calls = joined(parts)
     apis = strings.things()
     return calls | {
         "kind": of_each([call_kind(api) for api in apis], calls["name"]),
@@ -295,7 +295,7 @@ def _ranges(table: Callable[..., Columns], strings: Numbering, losses: Losses) -
             "name": of_each(names, row, np.int32),
         }
     )
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return joined(parts)
 
 
 def _nvtx(markers: Columns, strings: Numbering, losses: Losses) -> Columns:
