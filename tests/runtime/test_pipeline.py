@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+import gapless
 from gapless.model.errors import GaplessError
 from gapless.runtime.devices import Copies
 from gapless.runtime.devices.host import Host
 from gapless.runtime.devices.simulated import Simulated
 from gapless.runtime.kernels import cuda_kernel
 from gapless.runtime.pipeline import Pipeline
+from gapless.timeline.sinks import SINKS
 
 X = np.random.default_rng(0).random((4001, 3), dtype=np.float32)
 
@@ -329,6 +331,17 @@ def test_a_journal_of_another_run_is_refused_and_kept(tmp_path: Any, monkeypatch
         with pytest.raises(GaplessError, match="no journal"):
             pipe(X, out=out, resume=other)
         assert other.read_text() == "mine\n"
+
+
+def test_its_timeline_is_one_like_any_other() -> None:
+    """It can be explained and shown elsewhere."""
+    with Pipeline(affine, device=Simulated(), chunk=4800) as pipe:
+        pipe(X)
+        timeline = pipe.report().timeline
+    assert gapless.explain(timeline).to_dict()["engines"]["h2d"]["bytes"] == X.nbytes
+    for name, sink in SINKS.items():
+        written = b"".join(sink.pieces(timeline, ()))
+        assert b"kernel" in written, f"{name} lost the kernels"
 
 
 def test_several_pipelines_and_nested_use(device: Any) -> None:

@@ -243,12 +243,14 @@ class Lanes(Threads):
         if event is None or not event.stream or len(copies.pairs) != 1:  # the list may grow until the event is done
             return super().copy(copies)
         target, source = copies.pairs[0]
-        if not isinstance(source, np.ndarray) or not (target.flags.c_contiguous and source.flags.c_contiguous):
+        if not isinstance(source, np.ndarray) or not target.nbytes:  # for nothing, the driver might not even wait
+            return super().copy(copies)
+        if not (source.flags.c_contiguous and target.flags.c_contiguous):
             return super().copy(copies)
         begun = perf_counter_ns()
         with self._device.current():
             self._device.expect(
-                self._device.copying.cuMemcpyAsync(address(target), address(source), source.nbytes, event.stream)
+                self._device.copying.cuMemcpyAsync(address(target), address(source), target.nbytes, event.stream)
             )
         end = perf_counter_ns()
         return min(max(begun, event.time_ns()), end), end
