@@ -31,6 +31,7 @@ class Driver:
 class Event:
     def __init__(self, stream: int = 7) -> None:
         self.stream = stream
+        self.is_timed = True
         self.waits = 0
 
     def wait(self) -> None:

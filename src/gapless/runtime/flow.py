@@ -201,7 +201,7 @@ class Run:
             if isinstance(flight.error, KeyboardInterrupt | SystemExit | GeneratorExit):
                 raise flight.error
             if self.crew is not None and flight.error is None:
-                self.crew.submit(flight.slot.index, flight, Copies(flight.returns, after=flight.slot.done))
+                self.crew.submit(flight.slot.index, flight, Copies(flight.returns, after=flight.done))
 
     def set_out(self, flight: Flight, lane: int) -> Copies:
         """In a lane that is free: take a chunk on the way, through the lane's slot."""
@@ -218,7 +218,7 @@ class Run:
         self.give_commands(flight)
         if flight.error is not None:
             return None
-        return Copies(flight.returns, after=flight.slot.done, then=lambda: self.arrive(flight))
+        return Copies(flight.returns, after=flight.done, then=lambda: self.arrive(flight))
 
     def arrive(self, flight: Flight) -> None:
         """In a lane: leave the slot to the chunk to come."""
@@ -229,12 +229,13 @@ class Run:
     def give_commands(self, flight: Flight) -> None:
         """Put a chunk's copies and kernel into its slot's stream."""
         slot, stream, now = flight.slot, flight.slot.stream, self.device.now_ns
-        copied, computed = (slot.copied, slot.computed) if is_timed(flight.chunk.index) else (None, None)
+        timed = is_timed(self.device, flight.chunk.index)
+        copied, computed, flight.done = (slot.copied, slot.computed, slot.timed) if timed else (None, None, slot.done)
         stream.submit(OpKind.H2D, lambda: self.guarded(flight, self.copy_in), copied, flight.bytes_in)
         flight.launched = now()
         stream.submit(OpKind.KERNEL, lambda: self.guarded(flight, self.compute), computed)
         flight.returned = now()
-        stream.submit(OpKind.D2H, lambda: self.guarded(flight, self.copy_out), slot.done)
+        stream.submit(OpKind.D2H, lambda: self.guarded(flight, self.copy_out), flight.done)
         flight.given = now()
 
     def guarded(self, flight: Flight, step: Callable[[Flight], None]) -> None:
@@ -318,17 +319,14 @@ class Run:
             return False
         if self.crew is not None and flight.error is None:
             return flight.back
-        return flight.slot.done.done()
+        return flight.done is None or flight.done.done()
 
     def wait(self) -> None:
         """Wait until something has happened that may let the oldest chunk go on."""
         if self.crew is not None and (self.lanes_launch or self.flights[0].error is None):
             self.hear(self.crew.next())
             return
-        try:
-            self.flights[0].slot.done.wait()
-        except Exception as problem:
-            self.flights[0].error = self.flights[0].error or problem
+        self.settle(self.flights[0])
 
     def hear(self, copied: Copied) -> None:
         """Take in what a lane of the crew has done."""
@@ -352,10 +350,7 @@ class Run:
     def check(self, flight: Flight) -> None:
         """Raise what went wrong in a chunk, with the chunk's number."""
         if flight.error is None and self.crew is None:
-            try:
-                flight.slot.done.wait()  # it is over; a device tells here what went wrong
-            except Exception as problem:
-                flight.error = problem
+            self.settle(flight)  # it is over; a device tells here what went wrong
         problem = flight.error
         if problem is None:
             return
@@ -414,12 +409,20 @@ class Run:
             )
         )
 
-    def times_of(self, flight: Flight) -> tuple[int | None, int | None, int]:
+    def settle(self, flight: Flight) -> None:
+        """Wait until what was given for a chunk is over, and keep what the device says."""
+        try:
+            if flight.done is not None:
+                flight.done.wait()
+        except Exception as problem:
+            flight.error = flight.error or problem
+
+    def times_of(self, flight: Flight) -> tuple[int | None, int | None, int | None]:
         """Give when the slot's events were done; before the slot's next chunk records them anew."""
         slot = flight.slot
-        if not is_timed(flight.chunk.index):
-            return None, None, slot.done.time_ns()
-        return slot.copied.time_ns(), slot.computed.time_ns(), slot.done.time_ns()
+        if flight.done is not slot.timed:
+            return None, None, None
+        return slot.copied.time_ns(), slot.computed.time_ns(), slot.timed.time_ns()
 
     def drain(self) -> None:
         """Wait until nothing is in flight any more; buffers and the user's memory are free then."""
@@ -430,8 +433,8 @@ class Run:
                     self.hear(copied)
         finally:
             for flight in self.flights:
-                if flight.is_issued:
-                    _settle(flight.slot.done)
+                if flight.done is not None:
+                    _settle(flight.done)
             self.flights.clear()
             self.waiting.clear()
 

@@ -1,8 +1,8 @@
 """What bound a run: every chunk's way through the ring as a Timeline, and the yardstick of the link beside it.
 
 Times come from events. An event tells when work was over; when it began follows from what it had to wait for: its own
-stage before it, and the engine's previous work (one copy at a time, R3.6). Every chunk's copy out is timed, the stages
-before it only of some (``slots.TIMED``), so that the run is not slowed; between those, their distance is interpolated.
+stage before it, and the engine's previous work (one copy at a time, R3.6). On a GPU only some chunks are timed
+(``slots.TIMED``), so that the run is not slowed; what lies between them is interpolated.
 """
 
 from __future__ import annotations
@@ -132,10 +132,11 @@ class _Stage:
 
 def timeline_of(log: Sequence[Passage], plan: Plan, *, device: str, engines: bool, origin: int) -> Timeline:
     """Turn a run's log into a Timeline whose time 0 is *origin*."""
-    columns = np.array([(p.issued, p.launched, p.returned, p.given, p.done) for p in log], np.int64).reshape(-1, 5)
-    issued, launched, returned, given, done = (columns - origin).T
+    columns = np.array([(p.issued, p.launched, p.returned, p.given, _seen(p)) for p in log], np.int64).reshape(-1, 5)
+    issued, launched, returned, given, _ = (columns - origin).T
+    done = np.maximum(_ends([p.done for p in log], columns[:, 4]) - origin, issued)
     copied, computed = (
-        np.maximum(done - _gaps(times, columns[:, 4]), issued)
+        np.maximum(done - _gaps(times, done + origin), issued)
         for times in ([p.copied for p in log], [p.computed for p in log])
     )
     slot = np.array([p.slot for p in log], np.int32)
@@ -197,6 +198,23 @@ def timeline_of(log: Sequence[Passage], plan: Plan, *, device: str, engines: boo
     )  # fmt: skip
 
 
+def _seen(passage: Passage) -> int:
+    """Give when the host knew that a chunk's results were out of the device."""
+    return passage.retired if passage.unstaged is None else passage.unstaged[0]
+
+
+def _ends(times: Sequence[int | None], seen: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Give when each chunk's copy out was over; of those not timed on the line between others, no later than seen."""
+    rows = [row for row, time in enumerate(times) if time is not None]
+    if len(rows) == len(times):
+        return np.array(times, np.int64)
+    known = {row: times[row] for row in rows}
+    known.setdefault(len(times) - 1, int(seen[-1]))
+    base = int(seen[0])
+    line = np.interp(np.arange(len(times)), sorted(known), [(known[row] or 0) - base for row in sorted(known)])
+    return np.minimum(line.astype(np.int64) + base, seen)
+
+
 def _gaps(times: Sequence[int | None], done: NDArray[np.int64]) -> NDArray[np.int64]:
     """Give how long before its chunk's end each stage was over; of those that were not timed as of their neighbours."""
     rows = [row for row, time in enumerate(times) if time is not None]
@@ -207,13 +225,13 @@ def _gaps(times: Sequence[int | None], done: NDArray[np.int64]) -> NDArray[np.in
 
 
 def _untimed(log: Sequence[Passage]) -> list[Unknown]:
-    """Say of how many chunks the copy in and the kernel were not timed."""
+    """Say how many chunks were not timed."""
     count = sum(passage.computed is None for passage in log)
     if not count:
         return []
     text = (
-        f"Of {count} of {len(log)} chunks only the copy out was timed, so as not to slow the run; when their copy in "
-        "and their kernel were over is interpolated from the other chunks."
+        f"{count} of {len(log)} chunks were not timed, so as not to slow the run; when their stages were over is "
+        "interpolated from the other chunks."
     )
     return [Unknown(what="stage-ends", text=text, remedy="Record the program with a profiler to see each operation.")]
 

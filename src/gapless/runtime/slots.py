@@ -1,6 +1,6 @@
 """The ring: fixed slots that chunks pass through, in order, with back-pressure.
 
-A slot owns a stream, device memory for its inputs and outputs, pinned memory for what must be staged, and three events.
+A slot owns a stream, device memory for its inputs and outputs, pinned memory for what must be staged, and events.
 A chunk takes a slot, its copies and its kernel go into the slot's stream, and only when the last of them is over, and
 staged back where it must be, may the next chunk have the slot. From that everything follows:
 
@@ -21,20 +21,20 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .devices import Device, HostArray, Memory, Source
+from .devices import Device, Event, HostArray, Memory, Source
 from .devices.host import as_array
 from .stock import COUNTS_HOLDERS, is_unheld
 
 ALIGNMENT = 256  # bytes between arrays of one slot, as cudaMalloc aligns
 KEPT = 64  # arrays on the device that a slot keeps, with what libraries made of them
-# A timed event between two operations holds an engine up for a microsecond or more, so that only some chunks have all
-# three: the first ones, and pairs of neighbours after them.
+# A timed event after an operation holds an engine up for a microsecond or more, so that on a device where it does only
+# some chunks have them: the first ones, and pairs of neighbours after them.
 TIMED = 16
 
 
-def is_timed(index: int) -> bool:
-    """Tell whether a chunk's copy in and its kernel are timed; its copy out always is."""
-    return index < TIMED or index % TIMED < 2
+def is_timed(device: Device, index: int) -> bool:
+    """Tell whether the stages of a chunk are timed."""
+    return not device.timing_costs or index < TIMED or index % TIMED < 2
 
 
 @dataclass(slots=True, eq=False)
@@ -69,9 +69,9 @@ class Passage:
     launched: int  # the kernel's
     returned: int  # the one to copy its results
     given: int  # all of them
-    copied: int | None  # its input was on the device; None: not asked (see TIMED)
+    copied: int | None  # its input was on the device; None: not timed (see TIMED)
     computed: int | None
-    done: int  # its results were in pinned memory
+    done: int | None  # its results were in pinned memory
     unstaged: tuple[int, int] | None  # copied out of pinned memory
     retired: int
 
@@ -115,7 +115,8 @@ class Flight:
     bytes_out: int = 0
     staged: tuple[int, int] | None = None
     unstaged: tuple[int, int] | None = None
-    times: tuple[int | None, int | None, int] = (None, None, 0)  # input there, kernel through, results out
+    times: tuple[int | None, int | None, int | None] = (None, None, None)  # input there, kernel through, results out
+    done: Event | None = None  # all that was given is over
     error: BaseException | None = None
 
 
@@ -166,12 +167,13 @@ class Place:
 
 
 class Slot:
-    """Fixed buffers, a stream, three events. They grow when a chunk needs more than any before it, and never shrink."""
+    """Fixed buffers, a stream, four events. They grow when a chunk needs more than any before it, and never shrink."""
 
     def __init__(self, ring: Ring, index: int, *, priority: int, spins: bool) -> None:
         self.index = index
         self.stream = ring.device.stream(priority)
-        self.copied, self.computed, self.done = (ring.device.event(spins=spins) for _ in range(3))
+        self.copied, self.computed, self.timed = (ring.device.event(spins=spins) for _ in range(3))
+        self.done = ring.device.event(spins=spins, timed=False)
         self._ring = ring
         self._memory_in: Memory | None = None
         self._memory_out: dict[int, Memory] = {}

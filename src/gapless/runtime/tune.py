@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import log2
 
+import numpy as np
+
 from gapless.model import bounds
 from gapless.model.errors import GaplessError
 
@@ -121,12 +123,16 @@ def makespan(work: Work, costs: Costs, size: int, slots: int, staging: str, core
 
 
 def _correction(work: Work, costs: Costs, size: int, slots: int, cores: int) -> float:
-    """Give how much longer the ring took than the model says, in the trial most like this."""
+    """Give how much longer the ring took than the model says: in the trials of the nearest number of slots, between
+    their sizes of a chunk.
+    """
     alike = [trial for trial in costs.trials if trial[0] is work.lanes]
     if not alike:
         return 1.0
-    nearest = min(alike, key=lambda trial: abs(log2(max(size, 1) / trial[2])) + 2 * abs(log2(slots / trial[1])))
-    return _missed(costs, nearest, cores)
+    nearest = min({trial[1] for trial in alike}, key=lambda count: abs(log2(slots / count)))
+    tried = sorted((log2(trial[2]), _missed(costs, trial, cores)) for trial in alike if trial[1] == nearest)
+    sizes, factors = zip(*tried, strict=True)
+    return float(np.interp(log2(max(size, 1)), sizes, factors))
 
 
 @lru_cache(maxsize=64)

@@ -115,7 +115,7 @@ def a_crew_copies_and_gives_every_token_back(device: Device) -> None:
 
 def a_lane_goes_on_with_what_follows(device: Device) -> None:
     """What ``then`` gives is done by the same lane, before anything else that the lane was asked."""
-    crew, stream, event = device.crew(1), device.stream(), device.event(spins=False)
+    crew, stream, event = device.crew(1), device.stream(), device.event(spins=False, timed=False)
     memory, pinned, back = device.memory(100), device.pinned(100), device.pinned(100)
     array = memory.array(0, (100,), np.dtype(np.uint8))
     result = np.zeros(100, np.uint8)

@@ -152,14 +152,18 @@ class Device(Protocol):
     name: str  # what it is called in messages and reports
     key: str  # under which its costs are kept: with another driver it costs something else
     stages: bool  # whether pageable memory must be staged
+    timing_costs: bool  # whether timed events hold its engines up, so that only some chunks are to have them
     real: bool  # whether its time is the world's; else its clock is one thread's, and its costs are computed
 
     def stream(self, priority: int = 0) -> Stream:
         """Make a stream. Lower *priority* goes first; out of range is clamped (R6.13)."""
         ...
 
-    def event(self, *, spins: bool = True) -> Event:
-        """Make an event. *spins*: who waits for it keeps a CPU busy and goes on at once; else it sleeps."""
+    def event(self, *, spins: bool = True, timed: bool = True) -> Event:
+        """Make an event. *spins*: who waits for it keeps a CPU busy and goes on at once; else it sleeps.
+
+        Only one that is *timed* can be asked for its time.
+        """
         ...
 
     def memory(self, nbytes: int) -> Memory:

@@ -134,16 +134,17 @@ class _Pinned:
 
 
 class Event:
-    """A timed event."""
+    """An event."""
 
-    __slots__ = ("_device", "event", "handle", "stream")
+    __slots__ = ("_device", "event", "handle", "is_timed", "stream")
 
-    def __init__(self, device: Cuda, *, spins: bool = True) -> None:
+    def __init__(self, device: Cuda, *, spins: bool = True, timed: bool = True) -> None:
         from cuda.core import EventOptions  # pyright: ignore[reportMissingImports]
 
         self._device = device
+        self.is_timed = timed
         with device.current():
-            self.event: Any = device.core.create_event(EventOptions(timing_enabled=True, blocking_sync=not spins))
+            self.event: Any = device.core.create_event(EventOptions(timing_enabled=timed, blocking_sync=not spins))
         self.handle = int(self.event.handle)
         self.stream = 0  # the one that it was recorded in last, if any
 
@@ -236,6 +237,7 @@ class Lanes(Threads):
     def __init__(self, device: Cuda, lanes: int) -> None:
         super().__init__(lanes, prepare=device.current)
         self._device = device
+        self._ns_a_byte = 0.0  # of the last copy of which it is known when it began
 
     def copy(self, copies: Copies) -> tuple[int, int]:
         """Wait for what is to be waited for, and copy."""
@@ -253,14 +255,16 @@ class Lanes(Threads):
                 self._device.copying.cuMemcpyAsync(address(target), address(source), target.nbytes, event.stream)
             )
         end = perf_counter_ns()
-        return min(max(begun, event.time_ns()), end), end
+        if event.is_timed:
+            begun = min(max(begun, event.time_ns()), end)
+            self._ns_a_byte = (end - begun) / target.nbytes
+        return max(begun, end - int(self._ns_a_byte * target.nbytes)) if self._ns_a_byte else begun, end
 
 
 class Cuda:
     """One GPU. Its primary context is shared with CuPy, PyTorch and all who use the runtime API."""
 
-    real = True
-    stages = True
+    real = stages = timing_costs = True
 
     def __init__(self, number: int = 0) -> None:
         from cuda.bindings import driver  # pyright: ignore[reportMissingImports]
@@ -309,9 +313,9 @@ class Cuda:
         """Make a stream; *priority* is clamped to what the device has (R6.13)."""
         return Stream(self, priority)
 
-    def event(self, *, spins: bool = True) -> Event:
+    def event(self, *, spins: bool = True, timed: bool = True) -> Event:
         """Make an event."""
-        return Event(self, spins=spins)
+        return Event(self, spins=spins, timed=timed)
 
     def memory(self, nbytes: int) -> Memory:
         """Allocate device memory."""

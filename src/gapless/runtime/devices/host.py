@@ -129,6 +129,7 @@ class Host:
 
     real = True
     stages = False
+    timing_costs = False
 
     def __init__(self) -> None:
         self.name = self.key = f"host ({platform.machine()}, {usable()} CPUs)"
@@ -137,7 +138,7 @@ class Host:
         """Make a stream; threads have no priority."""
         return Stream()
 
-    def event(self, *, spins: bool = True) -> Event:
+    def event(self, *, spins: bool = True, timed: bool = True) -> Event:
         """Make an event; who waits for it sleeps."""
         return Event()
 

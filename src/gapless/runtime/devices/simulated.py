@@ -254,6 +254,7 @@ class Simulated:
 
     real = False
     stages = True
+    timing_costs = False
 
     def __init__(
         self,
@@ -284,7 +285,7 @@ class Simulated:
         self._streams += 1
         return Stream(self, self._streams - 1)
 
-    def event(self, *, spins: bool = True) -> Event:
+    def event(self, *, spins: bool = True, timed: bool = True) -> Event:
         """Make an event."""
         self._events += 1
         return Event(self, f"e{self._events - 1}")
