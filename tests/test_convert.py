@@ -45,7 +45,7 @@ def test_findings_are_in_the_perfetto_trace(capsys, tmp_path) -> None:
     trace = perfetto_trace_pb2.Trace.FromString((tmp_path / "out.pftrace").read_bytes())
     tracks = {packet.track_descriptor.name for packet in trace.packet if packet.HasField("track_descriptor")}
     assert "64 operations on the default stream fence 4 other streams" in tracks
-    told = {a.string_value for p in trace.packet for a in p.track_event.debug_annotations}
+    told = {value.str.decode() for p in trace.packet for value in p.interned_data.debug_annotation_string_values}
     assert {"default-stream-barrier", "off-default-stream"} <= told
 
 

@@ -211,7 +211,7 @@ class _Picture:
             mine = np.array([i for i in rows.tolist() if lane.colors[i] == color])
             busy = union(lane.starts[mine], np.maximum(lane.ends[mine], lane.starts[mine] + 1))
             full = density(busy, self._start, self._end, self._room)
-            shades = np.where(full > 0, np.clip(np.ceil(full * 8), 4, 8), 0).astype(int)  # what is there shows
+            shades = np.where(full > 0, np.clip(np.ceil(full * 8), 3, 8), 0).astype(int)  # what is there shows
             edges = np.flatnonzero(np.diff(shades, prepend=0, append=0))
             paths: dict[int, list[str]] = {}
             for first, after in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
@@ -250,11 +250,10 @@ class _Picture:
     def _marks(self, number: int, note: Note) -> None:
         spans = clip(union(note.spans[:, 0], note.spans[:, 1]), self._start, self._end)
         self._words(8, self._y + 8, str(number), "ink", bold=True)
-        left, right = self._x(spans[:, 0]), self._x(spans[:, 1])
-        shape = "".join(
-            f"M{a:.6g} {self._y + 3}h{max(b - a, 1):.4g}v4h{-max(b - a, 1):.4g}z"
-            for a, b in zip(left.tolist(), right.tolist(), strict=True)
-        )
+        # In quarters of a pixel: what is closer together is drawn as one.
+        left, right = (np.rint(4 * self._x(edge)).astype(np.int64) for edge in (spans[:, 0], spans[:, 1]))
+        drawn = union(left, np.maximum(right, left + 4)) / 4
+        shape = "".join(f"M{a:.6g} {self._y + 3}h{b - a:.6g}v4h{a - b:.6g}z" for a, b in drawn.tolist())
         self._parts.append(f'<path d="{shape}" fill="{FINDING}"/>')
         self._y += 12
 

@@ -32,6 +32,7 @@ class Trace:
         texts = next(p.interned_data for p in self.packets if p.HasField("interned_data"))
         self.names = {entry.iid: entry.name for entry in texts.event_names}
         self.categories = {entry.iid: entry.name for entry in texts.event_categories}
+        self.values = {entry.iid: entry.str.decode() for entry in texts.debug_annotation_string_values}
         self.facts = {entry.iid: entry.name for entry in texts.debug_annotation_names}
         self.slices: dict[str, list[tuple[int, int, str, str, dict]]] = defaultdict(list)
         self.instants: dict[str, list[tuple[int, str]]] = defaultdict(list)
@@ -61,9 +62,13 @@ class Trace:
                 self.instants[track].append((last, name))
                 continue
             assert event.type == Event.TYPE_SLICE_BEGIN
-            facts = {self.facts[a.name_iid]: getattr(a, a.WhichOneof("value")) for a in event.debug_annotations}
+            facts = {self.facts[a.name_iid]: self.value_of(a) for a in event.debug_annotations}
             still[event.track_uuid].append((last, name, self.categories[event.category_iids[0]], facts))
         assert not any(still.values())  # every slice ends
+
+    def value_of(self, annotation):
+        value = getattr(annotation, annotation.WhichOneof("value"))
+        return self.values[value] if annotation.WhichOneof("value") == "string_value_iid" else value
 
     def path(self, uuid: int) -> tuple[str, ...]:
         track = self.tracks[uuid]

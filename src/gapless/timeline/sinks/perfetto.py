@@ -101,6 +101,7 @@ class _Texts:
         self._more: dict[str, int] = {}
         self._facts: dict[str, int] = {}
         self._categories: dict[str, int] = {}
+        self._values: dict[str, int] = {}
 
     def name(self, words: str) -> bytes:
         """Encode the name of an event that is no string of the timeline."""
@@ -113,12 +114,17 @@ class _Texts:
         """Encode the name of an annotation."""
         return number(1, self._facts.setdefault(words, len(self._facts) + 1))
 
+    def value(self, words: str) -> bytes:
+        """Encode the text of an annotation that many events repeat."""
+        return number(17, self._values.setdefault(words, len(self._values) + 1))
+
     def interned(self) -> bytes:
         """Encode the InternedData of all that has been asked for."""
         names = [*enumerate(self.strings, 1), *((iid, words) for words, iid in self._more.items())]
         parts = [message(2, number(1, iid) + text(2, words)) for iid, words in names]
         parts += [message(1, number(1, iid) + text(2, words)) for words, iid in self._categories.items()]
         parts += [message(3, number(1, iid) + text(2, words)) for words, iid in self._facts.items()]
+        parts += [message(29, number(1, iid) + text(2, words)) for words, iid in self._values.items()]
         return b"".join(parts)
 
 
@@ -170,7 +176,7 @@ def _tracks(timeline: Timeline, notes: Sequence[Note], texts: _Texts) -> Iterato
         group = made.track("findings of gapless")
         yield group
         for note in notes:
-            told = texts.name(note.name) + texts.category("finding") + _facts(texts, note.facts)
+            told = texts.name(note.name) + texts.category("finding") + _facts(texts, note.facts, texts.value)
             yield from lanes(note.name, group.uuid, (note.spans[:, 0], note.spans[:, 1]), lambda row, told=told: told)
 
     ops, flows = timeline.ops, _Flows(timeline)
@@ -338,12 +344,14 @@ _FACTS = (
 )  # fmt: skip
 
 
-def _facts(texts: _Texts, facts: Mapping[str, str | int | float]) -> bytes:
-    """Encode DebugAnnotations."""
+def _facts(
+    texts: _Texts, facts: Mapping[str, str | int | float], say: Callable[[str], bytes] = lambda words: text(6, words)
+) -> bytes:
+    """Encode DebugAnnotations, texts as *say* does."""
     parts: list[bytes] = []
     for name, value in facts.items():
         if isinstance(value, str):
-            told = text(6, value)
+            told = say(value)
         elif isinstance(value, int):
             told = number(4, value)
         else:
