@@ -214,7 +214,7 @@ def test_words_can_be_read_on_every_colour(color: str) -> None:
 
 
 def test_colours_are_those_of_the_page() -> None:
-    script = resources.files("gapless.views").joinpath("web/paint.js").read_text()
+    script = resources.files("gapless.views").joinpath("web/looks.js").read_text()
     light = dict(re.findall(r'(\w+): "(#\w+)"', script[script.index("light: {") : script.index("dark: {")]))
     engines = {"h2d": Engine.H2D, "sm": Engine.SM, "d2h": Engine.D2H, "peer": Engine.PEER}
     assert {engine: light[name] for name, engine in engines.items()} == ENGINES

@@ -17,7 +17,9 @@ from typing import Any
 
 from gapless.views import wording
 
-LANES = ("words.js", "scene.js", "paint.js", "furniture.js", "hands.js", "lanes.js")  # what lanes.js needs, in order
+LANES = (
+    "words.js", "scene.js", "looks.js", "arrows.js", "paint.js", "map.js", "furniture.js", "hands.js", "lanes.js",
+)  # what lanes.js needs, in order  # fmt: skip
 
 _EMPTY = frozenset({"input"})  # elements without an end tag
 

@@ -1,4 +1,4 @@
-"""The colours of pictures: those of the page (``web/paint.js``) on paper, apart for colour-blind eyes.
+"""The colours of pictures: those of the page (``web/looks.js``) on paper, apart for colour-blind eyes.
 
 Words on them are dark: their contrast is at least 4.5 : 1.
 """

@@ -1,6 +1,6 @@
 // What stands around the canvas: the bar of controls, the map, the legend, the note beside the pointer.
 
-import { swatch, themeNow } from "./paint.js";
+import { swatch, themeNow } from "./looks.js";
 import { describe } from "./words.js";
 
 const GROUPS = { findings: "Findings", engines: "Engines", streams: "Streams", host: "Host", ranges: "Ranges" };

@@ -42,28 +42,28 @@ function attachMap(view, map, on) {
 class Fingers {
   constructor(view) {
     this.view = view;
-    this.down_ = new Map(); // pointer -> x
+    this.pressed = new Map(); // pointer -> x
     this.moved = false;
   }
 
   down(event) {
     if (event.pointerType === "mouse" && event.button !== 0) return;
     this.view.parts.canvas.setPointerCapture(event.pointerId);
-    this.down_.set(event.pointerId, event.offsetX);
-    if (this.down_.size === 1) this.moved = false;
+    this.pressed.set(event.pointerId, event.offsetX);
+    if (this.pressed.size === 1) this.moved = false;
     this.from = event.offsetX;
     this.selecting = event.shiftKey;
   }
 
   move(event) {
     const { view } = this;
-    if (!this.down_.has(event.pointerId)) {
+    if (!this.pressed.has(event.pointerId)) {
       if (event.pointerType === "mouse") view.hover(view.itemAt(event.offsetX, event.offsetY), view.rowAt(event.offsetY)?.lane);
       return;
     }
-    const before = [...this.down_.values()];
-    this.down_.set(event.pointerId, event.offsetX);
-    const now = [...this.down_.values()];
+    const before = [...this.pressed.values()];
+    this.pressed.set(event.pointerId, event.offsetX);
+    const now = [...this.pressed.values()];
     if (Math.abs(event.offsetX - this.from) >= DRAG || now.length > 1) this.moved = true;
     if (!this.moved || this.selecting) return;
     view.hover(-1);
@@ -83,7 +83,7 @@ class Fingers {
 
   up(event) {
     const { view } = this;
-    if (!this.down_.delete(event.pointerId) || event.type === "pointercancel") return;
+    if (!this.pressed.delete(event.pointerId) || event.type === "pointercancel") return;
     if (this.selecting && this.moved) {
       const [a, b] = [view.timeAt(this.from), view.timeAt(event.offsetX)].sort((one, other) => one - other);
       view.show(a, b);

@@ -17,7 +17,9 @@
 // which call issued what only for what has the focus; {onmove(t0, t1)} and {onfocus(item)} are told what the user does.
 
 import { Track, unpack } from "./scene.js";
-import { Painter, themeNow } from "./paint.js";
+import { Painter } from "./paint.js";
+import { MapPainter } from "./map.js";
+import { themeNow } from "./looks.js";
 import { sentence, ticksOf } from "./words.js";
 import { furnish, place, tell } from "./furniture.js";
 import { attach } from "./hands.js";
@@ -55,6 +57,7 @@ export class LaneView {
     this.followers = new Set();
     this.parts = furnish(element, this);
     this.painter = new Painter(this.parts.canvas);
+    this.mapPainter = new MapPainter();
     this.stop = new AbortController(); // ends everything that listens
     this.take(scene);
     attach(this, this.stop.signal);
@@ -318,7 +321,7 @@ export class LaneView {
     const began = performance.now();
     const frame = this.frame();
     this.painter.paint(frame);
-    if (this.parts.map) this.painter.map(this.parts.map, frame, this.limits);
+    if (this.parts.map) this.mapPainter.paint(this.parts.map, frame, this.limits);
     this.parts.root.dataset.theme = frame.theme;
     const hovers = this.hovered >= 0;
     const shown = hovers ? this.hovered : document.activeElement === this.parts.stage ? this.focused : -1;

@@ -1,87 +1,14 @@
 // Paints a scene on a canvas: a step a pixel column where intervals are tiny, blocks with names where they are not.
 
 import { bound } from "./scene.js";
+import { drawArrows } from "./arrows.js";
+import { bare, glyph, INK, legible, PATTERN, patternOf } from "./looks.js";
 
-const INK = {
-  light: {
-    paper: "#ffffff", ink: "#1b1f24", muted: "#667080", faint: "#e6e9ed", band: "#f6f7f9", ring: "#0b57d0", path: "#101418",
-    mark: "rgba(222,158,0,0.20)", sm: "#35a37f", h2d: "#4a90cf", d2h: "#c866a4", peer: "#d29a1c", memory: "#8cc3b0",
-    host: "#a08a64", call: "#a7afba", block: "#e08a3c", alloc: "#bf4f3f", range: "#c3cad4", step: "#9aa7bd",
-    finding: "#d99e00", launch: "#8a94a3", event: "#5a54c9", fence: "#b83a2a", record: "#5a54c9", wait: "#5a54c9",
-  },
-  dark: {
-    paper: "#14171b", ink: "#e4e7eb", muted: "#98a2b0", faint: "#282d34", band: "#191d22", ring: "#8ab4f8", path: "#ffffff",
-    mark: "rgba(255,200,60,0.17)", sm: "#3fb991", h2d: "#5aa5e6", d2h: "#dd82bb", peer: "#e3b23c", memory: "#6d9f8e",
-    host: "#a8936c", call: "#66707e", block: "#e5954a", alloc: "#d96a58", range: "#4a535f", step: "#6b7890",
-    finding: "#f0b92d", launch: "#7d8796", event: "#a5a0ff", fence: "#ff7d6b", record: "#a5a0ff", wait: "#a5a0ff",
-  },
-};
-// Kinds differ in pattern as well as in colour: [dx, dy] of strokes across a tile.
-const PATTERN = { h2d: "up", d2h: "down", peer: "dots", memory: "flat", block: "upright", alloc: "cross" };
 const FONT = '11px ui-sans-serif, system-ui, -apple-system, "Segoe UI", Roboto, sans-serif';
 const LETTER = 6; // px that a letter of a block's name takes, about
 const STEPS = 8; // heights of a column of tiny intervals
 const APART = 14; // px between records and waits of events, on average, from which they are drawn
-const MANY = 400; // bands and arrows beyond which they are not drawn one by one
-
-const tiles = new Map();
-
-let printing = false; // between the events around it, before the page's media have changed
-addEventListener("beforeprint", () => (printing = true));
-addEventListener("afterprint", () => (printing = false));
-
-/** "light" or "dark": what the page has been told, else what the system says; paper is light. */
-export function themeNow() {
-  if (printing || matchMedia("print").matches) return "light";
-  const chosen = document.documentElement.dataset.theme;
-  if (chosen === "dark" || chosen === "light") return chosen;
-  return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
-}
-
-/** Give the pattern that lies over a look's colour; null where it has none. */
-function patternOf(ctx, look, theme, scale) {
-  const how = PATTERN[look];
-  if (!how) return null;
-  const key = `${how} ${theme} ${scale}`;
-  if (!tiles.has(key)) {
-    const tile = document.createElement("canvas");
-    const size = Math.round(6 * scale);
-    tile.width = tile.height = size;
-    const pen = tile.getContext("2d");
-    pen.strokeStyle = pen.fillStyle = theme === "dark" ? "rgba(0,0,0,0.34)" : "rgba(255,255,255,0.48)";
-    pen.lineWidth = 1.3 * scale;
-    const line = (...points) => {
-      for (const shift of [-size, 0, size]) {
-        pen.beginPath();
-        pen.moveTo(points[0] * size + shift, points[1] * size);
-        pen.lineTo(points[2] * size + shift, points[3] * size);
-        pen.stroke();
-      }
-    };
-    if (how === "up" || how === "cross") line(0, 1, 1, 0);
-    if (how === "down" || how === "cross") line(0, 0, 1, 1);
-    if (how === "flat") line(0, 0.5, 1, 0.5);
-    if (how === "upright") line(0.5, 0, 0.5, 1);
-    if (how === "dots") pen.fillRect(size * 0.3, size * 0.3, size * 0.4, size * 0.4);
-    tiles.set(key, tile);
-  }
-  const pattern = ctx.createPattern(tiles.get(key), "repeat");
-  pattern.setTransform(new DOMMatrix().scale(1 / scale));
-  return pattern;
-}
-
-/** Black or white, whichever reads better on a colour. */
-function legible(color) {
-  const [r, g, b] = [1, 3, 5].map((at) => (parseInt(color.slice(at, at + 2), 16) / 255) ** 2.2);
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.22 ? "#0c0f12" : "#ffffff";
-}
-
-/** The bare name of a kernel: no return type, namespaces, template or arguments. */
-export function bare(name) {
-  const head = name.replace(/^void /, "").split(/[<(]/, 1)[0];
-  const last = head.split("::").pop().trim();
-  return last || name;
-}
+const MOST_BANDS = 400; // beyond which they are not drawn one by one
 
 /** Paints one frame of what a view shows: {scene, t0, t1, width, height, gutter, rows, ...} (see LaneView.frame). */
 export class Painter {
@@ -111,7 +38,7 @@ export class Painter {
     ctx.clip();
     if (frame.finding) this.bands(frame.finding);
     this.lanes();
-    if (frame.arrows) this.arrows();
+    if (frame.arrows) drawArrows(this);
     this.ring(frame.hovered, frame.hoverLane, this.ink.muted);
     this.ring(frame.focused, frame.focusLane, this.ink.ring);
     if (frame.cursor !== null) this.line(this.x(frame.cursor), frame.axisHeight, frame.height, this.ink.ring, 1.5);
@@ -161,7 +88,7 @@ export class Painter {
     const track = lane.tracks[0];
     const first = track.firstOpen(frame.t0);
     const after = track.firstFrom(frame.t1, first);
-    if (after - first > MANY) return;
+    if (after - first > MOST_BANDS) return;
     ctx.fillStyle = ink.mark;
     for (let i = first; i < after; i++) {
       const x = this.x(track.start(i));
@@ -330,65 +257,6 @@ export class Painter {
     ctx.strokeRect(box.x0 - 1, box.y - 1, wide + 1, box.height + 2);
   }
 
-  /** Arrows to and from what is hovered or focused; all of them while they are few, those of launches where asked for. */
-  arrows() {
-    const { frame } = this;
-    const { scene } = frame;
-    const shown = new Map();
-    const add = (item) => {
-      for (const arrow of scene.arrowsAt(item)) {
-        const [from, to] = arrow.incoming ? [arrow.other, item] : [item, arrow.other];
-        shown.set(arrow.number, { from, to, look: arrow.kind.look });
-      }
-    };
-    for (const item of [frame.hovered, frame.focused]) if (item >= 0) add(item);
-    const own = new Set(shown.keys());
-    if (this.blocks.length <= MANY) this.blocks.forEach(add);
-    const few = shown.size <= MANY;
-    for (const [number, arrow] of shown)
-      if (own.has(number) || (few && (frame.launches || arrow.look !== "launch"))) this.arrow(arrow, own.has(number));
-  }
-
-  arrow({ from, to, look }, strong) {
-    const [a, b] = [this.box(from), this.box(to)];
-    if (!a || !b) return;
-    const { ctx, ink } = this;
-    const x0 = look === "launch" ? a.x0 : a.x1;
-    const x1 = look === "block" ? b.x1 : b.x0;
-    const y0 = a.y + (a.y < b.y ? a.height : a.y > b.y ? 0 : a.height / 2);
-    const y1 = b.y + (b.y < a.y ? b.height : b.y > a.y ? 0 : b.height / 2);
-    ctx.strokeStyle = ctx.fillStyle = look === "block" ? ink.block : ink[look];
-    ctx.globalAlpha = strong ? 1 : look === "launch" ? 0.35 : 0.75;
-    ctx.lineWidth = strong ? 1.8 : 1.1;
-    ctx.setLineDash(look === "fence" ? [5, 3] : look === "block" ? [2, 2] : []);
-    ctx.beginPath();
-    ctx.moveTo(x0, y0);
-    const bend = (y1 - y0) * 0.5;
-    if (look === "launch") ctx.lineTo(x1, y1);
-    else ctx.bezierCurveTo(x0, y0 + bend, x1, y1 - bend, x1, y1);
-    ctx.stroke();
-    ctx.setLineDash([]);
-    const down = y1 >= y0 ? 1 : -1;
-    ctx.beginPath();
-    if (look === "fence") {
-      ctx.lineWidth = 3;
-      ctx.moveTo(x1, b.y - 1);
-      ctx.lineTo(x1, b.y + b.height + 1);
-      ctx.stroke(); // a barrier, and not an arrow's head
-    } else if (strong || look !== "launch") {
-      ctx.moveTo(x1, y1);
-      ctx.lineTo(x1 - 3, y1 - 6 * down);
-      ctx.lineTo(x1 + 3, y1 - 6 * down);
-      ctx.fill();
-    }
-    if (look === "event") {
-      ctx.beginPath();
-      ctx.arc(x0, y0, 2.5, 0, 7);
-      ctx.fill();
-    }
-    ctx.globalAlpha = 1;
-  }
-
   labels() {
     const { ctx, frame, ink } = this;
     ctx.fillStyle = ink.paper;
@@ -432,83 +300,4 @@ export class Painter {
     }
     return this.fitted.get(key);
   }
-
-  /** The whole scene in a strip over the lanes, a row an engine, with what is shown now left bright. */
-  map(canvas, frame, [first, last]) {
-    const ctx = canvas.getContext("2d", { alpha: false });
-    const { scale } = frame;
-    const ink = INK[frame.theme];
-    const [width, height] = [canvas.width / scale, canvas.height / scale];
-    const key = [canvas.width, canvas.height, frame.theme, first, last].join();
-    if (this.mapped?.key !== key || this.mapped.scene !== frame.scene)
-      this.mapped = { key, scene: frame.scene, picture: this.mapPicture(canvas, frame, first, last) };
-    ctx.setTransform(1, 0, 0, 1, 0, 0);
-    ctx.drawImage(this.mapped.picture, 0, 0);
-    ctx.setTransform(scale, 0, 0, scale, 0, 0);
-    const [from, to] = [frame.t0, frame.t1].map((time) => ((time - first) / (last - first)) * width);
-    ctx.fillStyle = frame.theme === "dark" ? "rgba(20,23,27,0.66)" : "rgba(255,255,255,0.7)";
-    ctx.fillRect(0, 0, from, height);
-    ctx.fillRect(to, 0, width - to, height);
-    ctx.strokeStyle = ink.muted;
-    ctx.lineWidth = 1;
-    ctx.strokeRect(Math.max(0.5, from), 0.5, Math.max(3, Math.min(width - 1, to) - Math.max(0.5, from)), height - 1);
-  }
-
-  /** The part of the map that stays as it is while one zooms and pans. */
-  mapPicture({ width, height }, { scene, scale, theme }, first, last) {
-    const picture = document.createElement("canvas");
-    picture.width = width;
-    picture.height = height;
-    const ctx = picture.getContext("2d", { alpha: false });
-    ctx.fillStyle = INK[theme].band;
-    ctx.fillRect(0, 0, width, height);
-    const lanes = scene.lanes.filter((lane) => lane.group === "engines");
-    const rows = lanes.length ? lanes : scene.lanes.slice(0, 3);
-    const margin = 2 * scale;
-    const each = (height - 2 * margin) / Math.max(1, rows.length);
-    const perPixel = (last - first) / width;
-    rows.forEach((lane, number) => {
-      ctx.fillStyle = INK[theme][lane.look] ?? INK[theme].range;
-      if (!lane.busy.count) return;
-      for (let x = 0; x < width; x++) {
-        const share = lane.busy.share(first + x * perPixel, first + (x + 1) * perPixel);
-        if (share <= 0) continue;
-        const high = Math.max(scale, share * (each - scale));
-        ctx.fillRect(x, margin + (number + 1) * each - high - scale, 1, high);
-      }
-    });
-    return picture;
-  }
-}
-
-function glyph(ctx, look, color, x, y, height) {
-  const middle = y + height / 2;
-  ctx.fillStyle = ctx.strokeStyle = color;
-  ctx.lineWidth = 1.5;
-  ctx.beginPath();
-  if (look === "record") {
-    ctx.arc(x, middle, 3.2, 0, 7);
-    ctx.fill();
-    return;
-  }
-  ctx.moveTo(x, y);
-  ctx.lineTo(x, y + height);
-  ctx.moveTo(x - 4, middle - 4);
-  ctx.lineTo(x, middle);
-  ctx.lineTo(x - 4, middle + 4);
-  ctx.stroke();
-}
-
-/** Paint a sample of a look, for a legend. */
-export function swatch(canvas, look, theme) {
-  const ctx = canvas.getContext("2d");
-  ctx.setTransform(2, 0, 0, 2, 0, 0);
-  ctx.clearRect(0, 0, 16, 10);
-  if (look === "record" || look === "wait") return glyph(ctx, look, INK[theme][look], 8, 0, 10);
-  ctx.fillStyle = INK[theme][look];
-  ctx.fillRect(0, 0, 16, 10);
-  const pattern = patternOf(ctx, look, theme, 2);
-  if (!pattern) return;
-  ctx.fillStyle = pattern;
-  ctx.fillRect(0, 0, 16, 10);
 }

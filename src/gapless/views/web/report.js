@@ -2,7 +2,7 @@
 
 import { LaneView } from "./lanes.js";
 import { unpack } from "./scene.js";
-import { themeNow } from "./paint.js";
+import { themeNow } from "./looks.js";
 
 const $ = (selector) => document.querySelector(selector);
 const all = (selector) => [...document.querySelectorAll(selector)];
