@@ -8,21 +8,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gapless.model.errors import DeadlockError
 from gapless.model.explore import replay
-from gapless.model.happens_before import Happened, Step, happened_in, order, walk
-from gapless.model.kinds import CallKind, MemoryKind, OpKind, StreamKind
+from gapless.model.happens_before import Happened, Order, Step, happened_in, order, walk
+from gapless.model.kinds import CallKind, MemoryKind, OpKind, SourceOrder, StreamKind
 from gapless.model.machine import Machine
 from gapless.model.ordering import is_empty_action
-from gapless.model.program import Buffer, Event, Program, Stream
+from gapless.model.program import Buffer, Event, Flag, Program, Stream, Word
 from gapless.model.races import Race, RaceClass, find_races
 from gapless.model.repairs import Insertion
-from gapless.model.schedule import Schedule
+from gapless.model.schedule import Schedule, schedule
+from gapless.model.value_order import ValueWalk
 
 # ------------------------------------------------------------------------------------------------- the simple checker
 
@@ -78,7 +80,7 @@ class Naive:
         )
 
     def build(self) -> None:
-        issued = self.happened.issued
+        issued, batch = self.happened.issued, (-1, 0)
         last_call: dict[int, int] = {}
         events: dict[int, int | None] = {}  # event -> record row
         waits_of: dict[int, list[int]] = {}
@@ -93,6 +95,9 @@ class Naive:
             if thread in last_call:
                 self.edge(("return", last_call[thread]), ("begin", row))  # HB1
             last_call[thread] = row
+            if call == CallKind.BATCH and self.happened.errors[row]:
+                batch = (row, 0)  # R3.9: refused, with its copies
+                continue
             error = 0 if self.happened.errors is None else self.happened.errors[row]
             if op >= 0:
                 if op == OpKind.WAIT and thing in captured:
@@ -117,7 +122,11 @@ class Naive:
                 else:
                     if op == OpKind.WAIT:
                         waits_of.setdefault(stream, []).append(events[thing])
-                    self.operation((row, 0), stream, waits_of)
+                    if call != CallKind.BATCHED:
+                        batch = (row, 0)
+                        self.operation(batch, stream, waits_of)
+                    elif not self.happened.errors[batch[0]]:
+                        self.copy_of_a_batch((row, 0), batch)
                     if op == OpKind.RECORD:
                         events[thing] = row
                         captured.pop(thing, None)
@@ -200,9 +209,25 @@ class Naive:
                 self.edge(("done", other), ("start", job))  # HB12
             if self.is_peer(other) and self.is_peer_fenced(other, s, stream):
                 self.edge(("done", other), ("start", job))  # HB12
+        if op == OpKind.WAIT_VALUE and row in self.happened.behind:  # R5.9
+            writer = self.happened.behind[row]
+            by_stream = self.r["op"][writer] >= 0
+            self.edge(("done", (writer, 0)) if by_stream else ("return", writer), ("start", job))
         for recorded in waits_of.get(stream, ()):
             self.edge(("snapshot", (recorded, 0)), ("start", job))  # HB5
         self.stream_ops.append((job, stream, empty, record))
+
+    def copy_of_a_batch(self, job: Job, batch: Job) -> None:
+        """R3.9: behind what is before the batch, before what is behind it, in no order with the other copies."""
+        self.jobs.append(job)
+        self.edge(("start", batch), ("start", job))
+        self.edge(("start", job), ("done", job))
+        self.edge(("done", job), ("done", batch))
+        self.edge(("begin", batch[0]), ("begin", job[0]))
+        self.edge(("begin of call", job), ("start", job))
+        self.edge(("begin", batch[0]), ("begin of call", job))
+        self.edge(("source read", job), ("return", batch[0]))
+        self.edge(("source read", job), ("done", job))
 
     def fenced_pair(self, a: int, b: int) -> bool:
         return self.is_fenced(a, b)
@@ -265,6 +290,9 @@ class Naive:
                     continue
                 size = self.program.buffers[buffer].bytes
                 access = Access(job, buffer, write, (low, high if high >= 0 else size), start, end, by_host)
+                if call == CallKind.BATCHED:
+                    yield from self.of_batch(access)
+                    continue
                 if op == OpKind.H2D and not write and src == MemoryKind.PAGEABLE:
                     access.start = ("begin", row)
                     if call == CallKind.COPY_SYNC:
@@ -274,6 +302,16 @@ class Naive:
                 elif op == OpKind.D2H and write and dst == MemoryKind.PAGEABLE and call == CallKind.COPY_ASYNC:
                     access.hidden = True
                 yield access
+
+    def of_batch(self, access: Access) -> Iterator[Access]:
+        """R3.9: when a copy of a batch may read its source."""
+        flags = self.r["flags"][access.job[0]]
+        if not access.write and flags & (Flag.DURING_CALL | Flag.ANY_TIME):
+            begin = ("begin of call", access.job)
+            end = access.end if flags & Flag.ANY_TIME else ("source read", access.job)
+            yield replace(access, start=begin, end=end, by_host=True)
+        else:
+            yield access
 
     def races(self) -> dict[tuple[Job, Job], RaceClass]:
         """Unordered conflicting pairs, first issued first, and uses on the wrong side of an allocation or a free."""
@@ -348,11 +386,14 @@ numbers = st.integers(0, len(STATEMENTS) * 6**4 - 1)
 statements = st.lists(numbers, min_size=2, max_size=24)
 
 
-def decoded(number: int) -> tuple[str, int, int, int, int]:
+VALUES = (*STATEMENTS, *("wait value", "write value", "store", "batch") * 3)
+
+
+def decoded(number: int, of: tuple[str, ...] = STATEMENTS) -> tuple[str, int, int, int, int]:
     """What a drawn number says: a statement and four small numbers for its thread, stream, buffers and so on."""
     what, *digits = (number // 6**i for i in (4, 3, 2, 1, 0))
     thread, a, b, c = (digit % 6 for digit in digits)
-    return STATEMENTS[what], thread, a, b, c
+    return of[what], thread, a, b, c
 
 
 class Builder:
@@ -373,6 +414,7 @@ class Builder:
         self.threads = threads
         self.devices = devices
         self.graphs = []
+        self.words: list[Word] = [program.word() for _ in range(2)]
         self.sent: list[tuple[str, int]] = []
 
     def part(self, buffer: Buffer, at: int):
@@ -441,6 +483,17 @@ class Builder:
                 stream.malloc(self.device[b % 2]) if c % 2 else program.malloc(self.device[b % 2])
             case "free":
                 stream.free(self.device[b % 2]) if c % 2 else program.free(self.device[b % 2])
+            case "wait value":
+                stream.wait_value(self.words[c % 2], b % 3)
+            case "write value":
+                stream.write_value(self.words[c % 2], b % 3)
+            case "store":
+                self.words[c % 2].store(b % 3)
+            case "batch":
+                batch = stream.batch(order=SourceOrder(a % 3))
+                batch.h2d(1000, src=host, dst=device)
+                if b % 2:
+                    batch.d2d(1000, src=self.device[0], dst=self.device[1])
             case _:
                 stream.memset(0, 0)
 
@@ -515,6 +568,42 @@ def test_agrees_with_the_transitive_closure(drawn, devices, threads, seed):
             pair = (race.first.row, race.first.run), (race.second.row, race.second.run)
             found[pair] = min(race.kind, found.get(pair, race.kind))
     assert found == naive.races()
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.lists(st.integers(0, len(VALUES) * 6**4 - 1), min_size=2, max_size=16), st.integers(1, 2), st.integers(1, 3),
+    st.booleans(),
+)  # fmt: skip
+def test_values_and_batches_agree_with_the_transitive_closure(drawn, devices, threads, free):
+    """R3.9, R5.9: with the waits and writes of a run; the walk that puts off agrees where nothing has to be."""
+    builder = Builder(devices, threads)
+    for number in drawn:
+        builder.add(decoded(number, VALUES))
+    program = builder.program
+    with program.thread("GO"):  # every wait ends
+        program.host(10**9)
+        for word in builder.words:
+            word.store(2)
+    try:
+        run = schedule(program)
+    except DeadlockError:
+        return
+    happened = happened_in(run)
+    naive, put_off = Naive(program, happened), Order(program, ValueWalk(program, happened).steps())
+    for fast in [order(program, happened), put_off] if free else [put_off]:
+        for x in naive.jobs:
+            for y in naive.jobs:
+                if x != y and program.rows.op[x[0]] != OpKind.BATCH:
+                    got, wanted = fast.before(x, y), naive.before(x, y)
+                    assert got == wanted, (program.describe(x[0]), x, program.describe(y[0]), y)
+    found: dict[tuple[Job, Job], RaceClass] = {}
+    for race in find_races(program, happened):
+        if race.kind != RaceClass.NONDETERMINISM and not race.unseen:
+            pair = (race.first.row, race.first.run), (race.second.row, race.second.run)
+            found[min(pair), max(pair)] = min(race.kind, found.get((min(pair), max(pair)), race.kind))
+    wanted = {(min(pair), max(pair)): kind for pair, kind in naive.races().items()}
+    assert found.keys() == wanted.keys()
 
 
 # ---------------------------------------------------------------------------------------------------------- repairs

@@ -565,3 +565,47 @@ def test_h200_times_by_size_follow_its_curves():
     assert times == pytest.approx([3.933, 21.768, 306.926])
     assert b.row
     assert np.all(np.diff(run.end[rows]) > 0)
+
+
+# ------------------------------------------------------------------------------------- values in memory (R5.9)
+
+
+def handed_over() -> Program:
+    program = Program()
+    first, second = (program.stream(name, StreamKind.NON_BLOCKING) for name in ("first", "second"))
+    flag = program.word("flag")
+    first.wait_value(flag, 1)
+    first.kernel(1 * ms, name="after", share="1/8")
+    second.kernel(2 * ms, name="before", share="1/8")
+    second.write_value(flag, 1)
+    program.sync_device()
+    return program
+
+
+def test_a_wait_for_a_value_says_what_ended_it():
+    run = schedule(handed_over())
+    assert run.start[run.op("after")] == 2 * ms
+    assert run.bound_by_text(0) == "value in memory: write-value flag on second (call 3 of thread main)"
+
+
+def test_what_cuda_cannot_see_may_wait_for_ever_in_one_queue():
+    """R5.9: the kernel that leads to the write stands behind the one that waits for it."""
+    with pytest.raises(DeadlockError, match=r"sync device .* wait-value flag on first"):
+        schedule(handed_over(), Machine.named("fermi"))
+
+
+def test_a_value_that_nobody_writes_is_a_deadlock_without_a_host_that_waits():
+    program = Program()
+    program.stream("s").wait_value(program.word("flag"), 1)
+    with pytest.raises(DeadlockError, match="wait-value flag on s"):
+        schedule(program)
+
+
+def test_values_inside_a_graph_are_not_modelled_and_say_so():
+    program = Program()
+    stream = program.stream("s", StreamKind.NON_BLOCKING)
+    stream.capture()
+    stream.wait_value(program.word("flag"), 1)
+    stream.end_capture()
+    with pytest.raises(GaplessError, match="values in memory inside a graph are not modelled"):
+        schedule(program)

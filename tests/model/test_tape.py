@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from gapless.model.expectations import Expectation
-from gapless.model.kinds import CallKind, CaptureMode, MemoryKind, OpKind, StreamKind
+from gapless.model.kinds import CallKind, CaptureMode, Condition, MemoryKind, OpKind, StreamKind
 from gapless.model.machine import Machine
 from gapless.model.program import Flag, Grid, Program
 from gapless.model.tape import TapeError, read
@@ -575,3 +575,26 @@ def test_only_plain_copies_stand_in_a_batch(inside: str, said: str):
         read(f"stream s\nbatch b on s\n{inside}\nend")
     assert said in str(caught.value)
     assert caught.value.line == 3
+
+
+def test_values_in_memory():
+    got = program("stream s\nwait-value F nor 7 on s\nwrite-value F 8 on s\nwrite-value F 9")
+    assert got.rows.call.tolist() == [CallKind.WAIT_VALUE, CallKind.WRITE_VALUE, CallKind.STORE]
+    assert got.rows.bytes.tolist() == [7, 8, 9]
+    assert got.rows.second[0] == Condition.NOR
+    assert got.words == ["F"]
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("wait-value F > 1 on s", ">=, =, & or nor"),
+        ("wait-value F >= -1 on s", "a whole number from 0 to 4294967295"),
+        ("wait-value F >= 1", "on STREAM"),
+        ("write-value F 4294967296", "a whole number from 0 to 4294967295"),
+    ],
+)
+def test_values_in_memory_that_cannot_be(statement: str, said: str):
+    with pytest.raises(TapeError) as caught:
+        read(f"stream s\n{statement}")
+    assert said in str(caught.value)

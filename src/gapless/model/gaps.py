@@ -17,7 +17,7 @@ from .kinds import Bound, Engine, OpKind
 from .schedule import Schedule
 
 ENGINES = (Engine.H2D, Engine.SM, Engine.D2H, Engine.PEER)
-OF_CALLS = (Bound.LOCK, Bound.MESSAGE)  # here the one waited for is a call, not an operation
+OF_CALLS = (Bound.LOCK, Bound.MESSAGE, Bound.STORE)  # here the one waited for is a call, not an operation
 _LIMITS = (Bound.FENCE, Bound.FIRST_USE, Bound.GRID_SLOT, Bound.QUEUE, Bound.WORKER)
 _PASSING = (OpKind.RECORD, OpKind.WAIT)  # do nothing themselves: what they wait for is what matters
 

@@ -7,6 +7,7 @@ from heapq import heappush
 from typing import TYPE_CHECKING
 
 from .engines import READY
+from .errors import GaplessError
 from .kinds import Bound, CallKind, CaptureMode, CudaError, OpKind, StreamKind
 from .program import Flag
 
@@ -193,6 +194,8 @@ class Captures:
             return CudaError.STREAM_CAPTURE_INVALIDATED
         if sim.call[row] in (CallKind.COPY_SYNC, CallKind.MEMSET_SYNC, CallKind.BATCH):
             return self._break([capture], CudaError.STREAM_CAPTURE_UNSUPPORTED)
+        if op in (OpKind.WRITE_VALUE, OpKind.WAIT_VALUE):
+            raise GaplessError(f"{sim.program.describe(row)}: values in memory inside a graph are not modelled")
         before = capture.last[stream]
         if op == OpKind.RECORD:
             self._of_event[event] = (capture, before)

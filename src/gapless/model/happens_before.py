@@ -75,8 +75,9 @@ class Happened:
 
     ``errors``: the CUDA error of each call, by row; None if not known: then no call fails, and no query orders
     anything. ``issued``: the rows of the calls in the order in which the driver took them (R1.1); None: as the text
-    has them, each thread as far as it can go. ``behind``: by row of a stream-ordered allocation, the free that it
-    comes behind in this run because the pool gave it that memory (R8.4). ``launch_blocking`` and ``sync_memops`` are
+    has them, each thread as far as it can go. ``behind``: what stands before an operation in this run
+    beside what the program says: of a stream-ordered allocation the free, because the pool gave it that memory (R8.4),
+    of a wait for a value the write or store that it saw (R5.9), by row. ``launch_blocking`` and ``sync_memops`` are
     the machine's (section 4, R3.2).
     """
 
@@ -89,7 +90,8 @@ class Happened:
 
 def happened_in(run: Schedule) -> Happened:
     """Give what happened in a scheduled run."""
-    behind = {row: free for row, free in run.saw.items() if run.program.rows.op[row] == OpKind.MALLOC}
+    ops = run.program.rows.op
+    behind = {row: by for row, by in run.saw.items() if by >= 0 and ops[row] in (OpKind.MALLOC, OpKind.WAIT_VALUE)}
     machine = run.machine
     return Happened(
         run.error.tolist(), run.order.tolist(), behind,
@@ -141,7 +143,12 @@ def order(program: Program, happened: Happened | None = None) -> Order:
 
 def walk(program: Program, happened: Happened | None = None) -> Iterator[Step]:
     """Go through the program in issue order and give every operation and call that runs (section 9.4)."""
-    return _Walk(program, happened or Happened()).steps()
+    happened = happened or Happened()
+    if any(program.rows.op[row] == OpKind.WAIT_VALUE for row in happened.behind):
+        from .value_order import ValueWalk  # it is a Walk itself
+
+        return ValueWalk(program, happened).steps()
+    return Walk(program, happened).steps()
 
 
 def issue_order(program: Program) -> list[int]:
@@ -271,7 +278,9 @@ class _Exec:
 # ------------------------------------------------------------------------------------------------------------ the walk
 
 
-class _Walk:
+class Walk:
+    """Goes through a program in issue order."""
+
     def __init__(self, program: Program, happened: Happened) -> None:
         rows = program.rows
         self._calls: list[int] = rows.call.tolist()
@@ -308,6 +317,10 @@ class _Walk:
         self._graphs: list[_Exec | None] = [None] * len(program.graphs)
         self._capturing: dict[int, _Capture] = {}
         self._captured_events: dict[int, tuple[_Capture, tuple[int, ...]]] = {}
+        self._about: dict[int, int] = {}  # by row: the record that a wait was about, where it may be put off
+        self._snapshot_of: dict[int, State] = {}  # of records
+        self._snapshots: dict[int, _Line] = {}  # what the host knew at calls that are put off
+        self._written: dict[int, State] = {}  # by row of a write or store of a value: who sees it knows so much (R5.9)
         self._batches = batches(program)
         self._batched = {copy for copies in self._batches.values() for copy in copies}
         self._freed: dict[int, tuple[int, State]] = {}  # buffer -> its stream-ordered free
@@ -342,7 +355,9 @@ class _Walk:
         host, call = self._hosts[self._threads[row]], self._calls[row]
         host.tick()
         step = Step(row, 0, row, host.index, host.count, host.clock, host.index, host.count, host.clock, stamped=True)
-        if call == CallKind.SEND:
+        if call == CallKind.STORE:
+            self._written[row] = host.state()
+        elif call == CallKind.SEND:
             self._sent[self._objects[row]].append(host.state())
             self._deliver(self._objects[row])
         elif call == CallKind.RECEIVE:
@@ -395,7 +410,10 @@ class _Walk:
 
     def _of_event(self, row: int) -> list[State]:
         event = self._objects[row]
-        state = self._events[event] if event >= 0 else None  # one that is not known promises nothing
+        if row in self._about:
+            state = self._snapshot_of.get(self._about[row])
+        else:
+            state = self._events[event] if event >= 0 else None  # one that is not known promises nothing
         return [] if state is None else [state]  # R5.3
 
     # --------------------------------------------------------------------------------------- calls that put operations
@@ -415,14 +433,11 @@ class _Walk:
             yield self._operation(row)
 
     def _operation(self, row: int) -> Step:
-        op, stream, host = self._ops[row], self._streams[self._on[row]], self._hosts[self._threads[row]]
-        line = stream.line
+        op, stream, stamped = self._ops[row], self._streams[self._on[row]], self._concerns_host[row]
+        host, line = self._called(row, stamped=stamped), stream.line
         if op == OpKind.WAIT and not self._of_event(row):
             line.tick()  # never recorded: no action at all
             return Step(row, 0, row, line.index, line.count, line.clock, host.index, host.count, host.clock)
-        stamped = self._concerns_host[row]
-        if stamped:
-            host.tick()
         line = self._start(row, stream, host)  # HB2, HB3, HB4
         call = host.index, host.count, host.clock
         if op == OpKind.WAIT:
@@ -430,27 +445,45 @@ class _Walk:
                 line.learn(state)  # HB5
         elif op == OpKind.MALLOC:
             self._handed_out_again(row, line)
+        elif op == OpKind.WAIT_VALUE:
+            line.learn(self._written.get(self._happened.behind.get(row, -1), NOTHING))  # R5.9
         line.tick()
         step = Step(row, 0, row, line.index, line.count, line.clock, *call, stamped)
         if op == OpKind.RECORD:
             step = step._replace(clock=self._record(row, stream))
         elif op == OpKind.FREE:
             self._freed[self._objects[row]] = row, line.state()
+        elif op == OpKind.WRITE_VALUE:
+            self._written[row] = line.state()
         if stream.legacy and op != OpKind.RECORD:  # R2.3: a record orders no later work of the blocking streams
             stream.holds = line.state()
         if op == OpKind.P2P and self._calls[row] == CallKind.COPY_SYNC:
             self._hold_devices(row, line)
         if self._completes[row]:
-            self._tell(host, [line.state()])  # HB6
+            self._tell(self._hosts[self._threads[row]], [line.state()])  # HB6
         return step
+
+    def _called(self, row: int, *, stamped: bool) -> _Line:
+        """Give the line of the host thread as it is when it makes a call, or as it was if that has been put off."""
+        if row in self._snapshots:
+            return self._snapshots.pop(row)
+        host = self._hosts[self._threads[row]]
+        if stamped:
+            host.tick()
+        return host
+
+    def _put_off(self, row: int) -> None:
+        """Keep what the host knows at a call whose operation has its turn later."""
+        stamped = any(self._concerns_host[copy] for copy in self._batches.get(row, (row,)))
+        host = self._called(row, stamped=stamped)
+        then = self._snapshots[row] = _Line(host.index)
+        then.count, then.clock = host.count, host.clock
 
     def _batch(self, row: int) -> Iterator[Step]:
         """R3.9: prior stream work, then the copies in no order, then later stream work."""
-        stream, host = self._streams[self._on[row]], self._hosts[self._threads[row]]
-        copies = self._batches[row]
+        stream, copies = self._streams[self._on[row]], self._batches[row]
         stamped = any(self._concerns_host[copy] for copy in copies)
-        if stamped:
-            host.tick()
+        host = self._called(row, stamped=stamped)
         line = self._start(row, stream, host)
         line.tick()
         begun, clock, call = line.state(), line.clock, (host.index, host.count, host.clock)
@@ -583,7 +616,7 @@ class _Walk:
 
     def _launch(self, row: int, graph: _Exec) -> Iterator[Step]:
         """R7.1: prior stream work, then the nodes in their own order, then later stream work (HB11)."""
-        stream, host = self._streams[self._on[row]], self._hosts[self._threads[row]]
+        stream, host = self._streams[self._on[row]], self._called(row, stamped=False)
         line = self._start(row, stream, host, empty=not graph.nodes)
         line.learn(graph.done)
         line.tick()

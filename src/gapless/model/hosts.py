@@ -232,6 +232,9 @@ class Hosts:
             self._elapsed(row)
         elif action == Action.BARRIER:
             sim.put_barrier(self._current_device(row))
+        elif action == Action.STORE and sim.values is not None:
+            sim.values.write(row, Bound.STORE)
+            sim.settle()
         elif action == Action.SEND:
             self._send(row)
         elif action == Action.CAPTURE:

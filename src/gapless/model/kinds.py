@@ -25,6 +25,8 @@ class OpKind(IntEnum):
     FREE = 11
     GRAPH = 12
     BATCH = 13  # of copies: over when all of them are (R3.9)
+    WRITE_VALUE = 14  # to a word of memory (R5.9)
+    WAIT_VALUE = 15
 
 
 class Engine(IntEnum):
@@ -53,6 +55,8 @@ ENGINE_OF: dict[OpKind, Engine] = {
     OpKind.FREE: Engine.NONE,
     OpKind.GRAPH: Engine.SM,
     OpKind.BATCH: Engine.NONE,
+    OpKind.WRITE_VALUE: Engine.NONE,
+    OpKind.WAIT_VALUE: Engine.NONE,
 }
 
 
@@ -123,6 +127,18 @@ class CallKind(IntEnum):
     REUSE = 39
     BATCH = 40  # the call; the rows that follow it in its thread are its copies, and no calls of their own (R3.9)
     BATCHED = 41
+    WRITE_VALUE = 42
+    WAIT_VALUE = 43
+    STORE = 44  # a host thread writes a word that streams wait for (R5.9)
+
+
+class Condition(IntEnum):
+    """When a stream that waits for a value goes on (``CU_STREAM_WAIT_VALUE_...``, R5.9)."""
+
+    GEQ = 0
+    EQ = 1
+    AND = 2
+    NOR = 3
 
 
 class SourceOrder(IntEnum):
@@ -186,4 +202,6 @@ class Bound(IntEnum):
     LOCK = 14  # calls: another thread's call held the driver's lock (R4.2)
     STAGING = 15  # calls: no staging slot free (R3.12)
     MESSAGE = 16  # calls: another thread had not sent yet
+    VALUE = 18  # the operation that wrote the value it waited for (R5.9)
+    STORE = 19  # the host thread's store of that value
     POOL = 17  # the free of the memory that the pool hands out again (R8.4)

@@ -42,6 +42,7 @@ class Action:
     CAPTURE = 10
     CAPTURE_END = 11
     GRAPH_BUILD = 12
+    STORE = 14  # writes a word that streams wait for (R5.9)
     BARRIER = 13  # holds all later work of the device behind all earlier work, without waiting itself
 
 
@@ -364,6 +365,7 @@ class _Planner:
             CallKind.CAPTURE: Action.CAPTURE,
             CallKind.CAPTURE_END: Action.CAPTURE_END,
             CallKind.GRAPH_BUILD: Action.GRAPH_BUILD,
+            CallKind.STORE: Action.STORE,
         }.items():
             action[call == kind] = does
         if machine.malloc_sync:
@@ -516,6 +518,7 @@ class _Planner:
 
 _BESIDE_CUDA = (
     CallKind.HOST_WORK, CallKind.HOST_READ, CallKind.HOST_WRITE, CallKind.SEND, CallKind.RECEIVE, CallKind.REUSE,
+    CallKind.STORE,
 )  # fmt: skip
 _HOLDERS = (
     CallKind.MALLOC, CallKind.FREE, CallKind.HOST_MALLOC, CallKind.HOST_FREE, CallKind.HOST_REGISTER,

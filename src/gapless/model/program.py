@@ -32,12 +32,13 @@ column          dtype    what it holds
 ``stream``      int32    row of ``streams``: where the operation goes, or which stream the call is about; -1 none
 ``object``      int32    what else the call is about: row of ``events`` (RECORD, WAIT_EVENT, SYNC_EVENT, QUERY of an
                          event, ELAPSED), of ``buffers`` (allocation, free, REUSE, HOST_READ, HOST_WRITE), of
-                         ``messages`` (SEND, RECEIVE), of ``graphs`` (CAPTURE_END, GRAPH_LAUNCH, GRAPH_BUILD); -1 none
+                         ``messages`` (SEND, RECEIVE), of ``words`` (WRITE_VALUE, WAIT_VALUE, STORE), of ``graphs``
+                         (CAPTURE_END, GRAPH_LAUNCH, GRAPH_BUILD); -1 none
 ``second``      int32    a second one: the later event of ELAPSED, the buffer whose memory REUSE hands out, the
-                         ``CaptureMode`` of CAPTURE, the destination device of a peer copy, the graph that GRAPH_BUILD
-                         instantiates once more; -1 none
+                         ``CaptureMode`` of CAPTURE, the ``Condition`` of WAIT_VALUE, the destination device of a
+                         peer copy, the graph that GRAPH_BUILD instantiates once more; -1 none
 ``duration``    int64    ps the operation takes when nothing disturbs it (of HOST_WORK: the work); -1: from its size
-``bytes``       int64    bytes copied, filled or allocated; -1 not given
+``bytes``       int64    bytes copied, filled or allocated, of WRITE_VALUE, WAIT_VALUE and STORE the value; -1 not given
 ``cost``        int64    ps of host time the call itself takes; -1: what the machine says
 ``src, dst``    int8     ``MemoryKind`` of both sides of a copy, or of what a memset fills
 ``device``      int16    device that is current when the call is made
@@ -70,7 +71,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .columns import ACCESS_DTYPES, ROW_DTYPES, ROW_FILL, Accesses, Columns, Rows
 from .errors import GaplessError
-from .kinds import CallKind, CaptureMode, MemoryKind, OpKind, SourceOrder, StreamKind
+from .kinds import CallKind, CaptureMode, Condition, MemoryKind, OpKind, SourceOrder, StreamKind
 from .units import parse_size, parse_time
 
 Time: TypeAlias = "int | float | Fraction | str"
@@ -157,6 +158,7 @@ class Program:
         self.events: list[EventInfo] = []
         self.buffers: list[BufferInfo] = []
         self.messages: list[str] = []
+        self.words: list[str] = []  # of memory, by which streams wait for each other (R5.9)
         self.graphs: list[str] = []
         self.grids: list[Grid] = [Grid()]
         self.strings: list[str] = []
@@ -208,6 +210,11 @@ class Program:
         """Declare memory that operations and host threads read and write."""
         self.buffers.append(BufferInfo(name or f"buffer{len(self.buffers)}", kind, _size(bytes)))
         return Buffer(self, len(self.buffers) - 1)
+
+    def word(self, name: str = "") -> Word:
+        """Name a word of memory that streams wait for and write to (R5.9). It holds 0 at the start."""
+        self.words.append(name or f"word{len(self.words)}")
+        return Word(self, len(self.words) - 1)
 
     def graph(self, name: str = "") -> Graph:
         """Name an executable graph that ``end_capture`` or ``instantiate`` will fill."""
@@ -450,6 +457,8 @@ class Program:
             words.append(self.buffers[thing].name)
         elif call in (CallKind.SEND, CallKind.RECEIVE):
             words.append(self.messages[thing])
+        elif call in (CallKind.WRITE_VALUE, CallKind.WAIT_VALUE, CallKind.STORE):
+            words.append(self.words[thing])
         elif op >= 0 and (name := self.name_of(row)):
             words.append(name)
         if stream >= 0:
@@ -509,7 +518,18 @@ class Program:
     def _bare(self) -> Program:
         """Give the same things without any call."""
         new = Program(self.default_stream)
-        for name in ("threads", "streams", "events", "buffers", "messages", "graphs", "grids", "strings", "_device"):
+        for name in (
+            "threads",
+            "streams",
+            "events",
+            "buffers",
+            "messages",
+            "words",
+            "graphs",
+            "grids",
+            "strings",
+            "_device",
+        ):
             setattr(new, name, list(getattr(self, name)))
         new._default_streams, new._grid_rows = dict(self._default_streams), dict(self._grid_rows)
         new._from_pool, new._thread = set(self._from_pool), self._thread
@@ -641,6 +661,21 @@ class Stream:
             label=label,
             cost=_time(cost),
         )
+
+    def write_value(self, word: Word, value: int, *, label: str = "", cost: Time | None = None) -> int:
+        """``cuStreamWriteValue``: write a value to a word when the stream comes to it (R5.9)."""
+        return self.program._add(
+            CallKind.WRITE_VALUE, OpKind.WRITE_VALUE, self.row, word.row, duration=0, bytes=_value(value), label=label,
+            cost=_time(cost),
+        )  # fmt: skip
+
+    def wait_value(self, word: Word, value: int, condition: Condition = Condition.GEQ, *, label: str = "",
+                   cost: Time | None = None) -> int:  # fmt: skip
+        """``cuStreamWaitValue``: later work of the stream waits until the word satisfies the condition (R5.9)."""
+        return self.program._add(
+            CallKind.WAIT_VALUE, OpKind.WAIT_VALUE, self.row, word.row, condition, duration=0, bytes=_value(value),
+            label=label, cost=_time(cost),
+        )  # fmt: skip
 
     def malloc(self, buffer: Buffer, *, label: str = "", cost: Time | None = None, first: bool = False) -> int:
         """``cudaMallocAsync`` (section 8). ``first``: the first one of the process, which makes the pool."""
@@ -787,6 +822,18 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
+class Word:
+    """A word of memory by which streams and host threads wait for each other (R5.9)."""
+
+    program: Program
+    row: int
+
+    def store(self, value: int, *, label: str = "") -> int:
+        """Let the host thread write it."""
+        return self.program._add(CallKind.STORE, object=self.row, bytes=_value(value), label=label)
+
+
+@dataclass(frozen=True, slots=True)
 class Buffer:
     """Memory of a program; ``buffer[low:high]`` is a part of it, in bytes."""
 
@@ -841,12 +888,13 @@ _OP_WORDS: dict[int, str] = {
     OpKind.KERNEL: "kernel", OpKind.H2D: "h2d", OpKind.D2H: "d2h", OpKind.D2D: "d2d", OpKind.P2P: "p2p",
     OpKind.H2H: "h2h", OpKind.MEMSET: "memset", OpKind.HOST_FUNCTION: "hostfn", OpKind.RECORD: "record",
     OpKind.WAIT: "wait", OpKind.MALLOC: "malloc", OpKind.FREE: "free", OpKind.GRAPH: "launch", OpKind.BATCH: "batch",
+    OpKind.WRITE_VALUE: "write-value", OpKind.WAIT_VALUE: "wait-value",
 }  # fmt: skip
 _CALL_WORDS: dict[int, str] = {
     CallKind.SYNC_DEVICE: "sync device", CallKind.SYNC_STREAM: "sync", CallKind.SYNC_EVENT: "sync event",
     CallKind.WAIT_EVENT: "wait", CallKind.HOST_WORK: "host", CallKind.HOST_READ: "read", CallKind.HOST_WRITE: "write",
     CallKind.HOST_MALLOC: "hostalloc", CallKind.HOST_FREE: "hostfree", CallKind.CAPTURE_END: "end-capture",
-    CallKind.STREAM_DESTROY: "destroy",
+    CallKind.STREAM_DESTROY: "destroy", CallKind.STORE: "write-value",
 }  # fmt: skip
 _ABOUT_EVENT = {CallKind.RECORD, CallKind.WAIT_EVENT, CallKind.SYNC_EVENT, CallKind.QUERY, CallKind.ELAPSED}
 _ABOUT_BUFFER = {
@@ -867,6 +915,12 @@ def _time(time: Time | None) -> int:
 
 def _size(size: Size) -> int:
     return parse_size(size) if isinstance(size, str) else size
+
+
+def _value(value: int) -> int:
+    if not 0 <= value < 2**32:
+        raise GaplessError(f"a value in a word of memory lies in 0 ... 2^32 - 1, not {value}")
+    return value
 
 
 def _checked(grid: Grid) -> Grid:

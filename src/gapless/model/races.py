@@ -72,6 +72,7 @@ class Race:
     buffers: tuple[str, ...]
     repair: Repair
     misplaced: bool = False  # the second has to be the first: used after the free, or before the allocation
+    unseen: bool = False  # a value in memory orders them, which CUDA cannot see (R5.9)
 
     def is_about(self, x: Moment, y: Moment) -> bool:
         """Tell whether these two (rows, or runs of rows) are its accesses, either way round."""
@@ -96,7 +97,10 @@ class Race:
             said = f"{a.name} {a.does} {self.buffer} before {b.name} {b.does} it"
         else:
             said = f"{a.name} {a.does} {self.buffer} and {b.name} {b.does} it, with no order between them"
-        if self.kind is RaceClass.WARNING:
+        if self.unseen:
+            said = f"{a.name} {a.does} {self.buffer} and {b.name} {b.does} it"
+            said += ", and only a value in memory orders the two, which CUDA cannot see"
+        elif self.kind is RaceClass.WARNING:
             said += " that the documentation promises; today's drivers hide it"
         return f"{self.kind.word}: {said}. To repair: {self.repair}"
 
@@ -140,6 +144,16 @@ def find_races(program: Program, happened: Happened | None = None, *, only: set[
     issued = issue_order(program) if happened.issued is None else happened.issued
     check = _Check(program, replace(happened, issued=issued), issued, only)
     found = check.run()
+    if waits := [row for row in happened.behind if program.rows.op[row] == OpKind.WAIT_VALUE]:
+        seen = {(race.first, race.second, race.buffer) for race in found}
+        visible = {row: by for row, by in happened.behind.items() if row not in waits}
+        without = _Check(program, replace(happened, issued=issued, behind=visible), issued, only).run()
+        found += [  # R5.9: the same order has to be expressed by events as well
+            replace(race, kind=RaceClass.WARNING, unseen=True)
+            for race in without
+            if race.kind <= RaceClass.WARNING and (race.first, race.second, race.buffer) not in seen
+        ]
+        found.sort(key=lambda race: race.kind)
     return Races(tuple(found), check.more, program, happened)
 
 

@@ -44,6 +44,8 @@ BOUND_WORDS: Mapping[Bound, str] = {
     Bound.STAGING: "staging slot",
     Bound.MESSAGE: "message",
     Bound.POOL: "memory pool",
+    Bound.VALUE: "value in memory",
+    Bound.STORE: "value stored by a host thread",
 }
 
 
@@ -81,7 +83,8 @@ class Schedule:
         what kept it from returning afterwards.
     ``saw``
         The record that a wait, a synchronise or a query of an event was about (-1: never recorded); the send that a
-        receive got; the free that a stream-ordered allocation comes behind because the pool gave it that memory (R8.4).
+        receive got; the write or store that a wait for a value was about (-1: it held at the start, R5.9); the free
+        that a stream-ordered allocation comes behind because the pool gave it that memory (R8.4).
     ``values``
         ps that ``elapsed`` gave.
     """

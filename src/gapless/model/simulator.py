@@ -42,6 +42,7 @@ from .ordering import is_empty_action
 from .plan import Place, Plan
 from .program import Flag, Program
 from .queues import Channel
+from .stream_values import StreamValues
 
 DONE = -1  # in `left`: the operation is complete
 
@@ -84,6 +85,7 @@ class Simulator:
         self.timed = self.hops is not None or any(self.latency)
         self.inlines = bool(machine.inline_idle or machine.inline_pending)
         self.pools = MemoryPools(self) if plan.pools else None
+        self.values = StreamValues(self) if program.words else None
         self.batches = Batches(self)
         self.batch_of = self.batches.of
         self.special = _SPECIAL | {_OP_MALLOC, _OP_FREE} if plan.pools else _SPECIAL
@@ -166,12 +168,13 @@ class Simulator:
                 else:
                     self._happens(kind, what, number)
                 if self.completed:
-                    self._settle()
+                    self.settle()
             if self.pooled:
                 for device in self.devices:
                     if device.pool is not None and device.pool.unsettled:
                         device.pool.settle(self)
-        if stuck := hosts.stuck():
+        waiting = self.values.waiting if self.values is not None else []
+        if stuck := hosts.stuck() + waiting:
             raise DeadlockError([self.program.describe(row) for row in stuck], stuck)
         unfinished = [
             s.last for d in self.devices for s in d.all_streams() if s.last >= 0 and self.left[s.last] != DONE
@@ -280,7 +283,7 @@ class Simulator:
         if not waits:
             self._arrive(op)
             if self.completed:
-                self._settle()
+                self.settle()
         if device.pool is not None and device.pool.unsettled:
             device.pool.settle(self)
 
@@ -441,6 +444,8 @@ class Simulator:
         if self.on_ready:
             self.hosts.is_ready(op)
         if place == Place.NOWHERE and not self.work[op]:
+            if self.values is not None and self.op_kind[op] in _OF_VALUES and not self.values.reached(op):
+                return
             self.start[op] = self.now
             self.completed.append(op)
             return
@@ -514,7 +519,7 @@ class Simulator:
                 self.follower[op] = -1
                 self._one_less(follower, op, _STREAM)
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Complete what takes no time and waits for nothing any more, one after the other."""
         while self.completed:
             self._complete(self.completed.popleft())
@@ -587,5 +592,6 @@ class Simulator:
             pool.unsettled = True
 
 
+_OF_VALUES = (int(OpKind.WRITE_VALUE), int(OpKind.WAIT_VALUE))
 _NO_ENGINE = (Place.NOWHERE, Place.GRAPH, Place.BATCH)
 _SPECIAL = frozenset({_OP_RECORD, _OP_WAIT, _OP_P2P, _OP_GRAPH, _OP_BATCH})

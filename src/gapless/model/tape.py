@@ -10,6 +10,12 @@ Beyond the statements of the tape format there are these, for rules that it has 
     and ``sync``. The batch is one operation of its stream; its copies have no order. ``during-call``, ``any-time``:
     when they may read their sources (``srcAccessOrder``); in stream order unless said.
 
+``wait-value W >= N on S``, ``wait-value W = N on S``, ``wait-value W & N on S``, ``wait-value W nor N on S``
+    ``cuStreamWaitValue`` (R5.9): later work of the stream waits until the word ``W`` of memory satisfies the condition.
+    Every word holds 0 at the start.
+``write-value W N on S``, ``write-value W N``
+    ``cuStreamWriteValue``; without ``on`` the host thread stores the value itself.
+
 Knobs that are the model's own stand on the ``machine`` line as all others do (``machine.py``). What else only a
 ``Program`` can say: kernels by their threads, registers and shared memory (R6.10, R6.17), programmatic dependent
 launches (R6.14), parts of buffers, the host cost of one call, events made for one device (R5.5), ``external`` waits
@@ -37,7 +43,7 @@ from .program import Buffer, Program
 from .tape_line import Line, TapeError, alternatives, did_you_mean, shown
 from .tape_reading import MOST_DEVICES, Effort, Reading
 from .tape_text import MOST_LINES, unroll
-from .tape_words import BUFFER_KINDS, CAPTURE_MODES, SOURCE_ORDERS, STREAM_KINDS
+from .tape_words import BUFFER_KINDS, CAPTURE_MODES, CONDITIONS, SOURCE_ORDERS, STREAM_KINDS
 from .tape_writer import write
 
 __all__ = ["Tape", "TapeError", "read", "write"]
@@ -351,6 +357,22 @@ def _batch(reader: _Reader, line: Line, label: str) -> None:
     reader.batch = stream.batch(name, order=order, label=label)
 
 
+def _wait_value(reader: _Reader, line: Line, label: str) -> None:
+    word = reader.word(line)
+    condition = CONDITIONS[words.choice(line, CONDITIONS)]
+    value = words.whole(line, line.next("a value"), "a value", 0, 2**32 - 1)
+    reader.on(line).wait_value(word, value, condition, label=label)
+
+
+def _write_value(reader: _Reader, line: Line, label: str) -> None:
+    word = reader.word(line)
+    value = words.whole(line, line.next("a value"), "a value", 0, 2**32 - 1)
+    if line.peek():
+        reader.on(line).write_value(word, value, label=label)
+    else:
+        word.store(value, label=label)
+
+
 def _launch(reader: _Reader, line: Line, label: str) -> None:
     graph, stream = reader.launched_graph(line), reader.on(line)
     stream.launch(graph, label=label)
@@ -363,6 +385,7 @@ _CALLS: dict[str, Callable[[_Reader, Line, str], None]] = {
     "host": _host, "read": _read, "write": _write, "send": _send, "receive": _receive, "device": _device,
     "malloc": _malloc, "free": _free, "hostalloc": _host_alloc, "hostfree": _host_free, "reuse": _reuse,
     "destroy": _destroy, "capture": _capture, "end-capture": _end_capture, "launch": _launch, "batch": _batch,
+    "wait-value": _wait_value, "write-value": _write_value,
 }  # fmt: skip
 _OTHERS: dict[str, Callable[[_Reader, Line], None]] = {
     "machine": _machine, "stream": _stream, "default-stream": _default_stream, "buffer": _buffer,

@@ -15,7 +15,7 @@ from . import tape_words as words
 from .expectations import Expectation, read_expectation
 from .kinds import MemoryKind, StreamKind
 from .machine import Machine
-from .program import Batch, Buffer, Event, Graph, Program, Stream
+from .program import Batch, Buffer, Event, Graph, Program, Stream, Word
 from .tape_line import Line, alternatives, is_name, shown
 from .tape_text import MOST_LINES
 from .units import format_size
@@ -50,6 +50,7 @@ class Reading:
         self._effort = Effort()
         self._streams: dict[str, Stream] = {}
         self._events: dict[str, Event] = {}
+        self._words: dict[str, Word] = {}
         self._buffers: dict[str, Buffer] = {}
         self._graphs: dict[str, Graph] = {}
         self._named: dict[str, tuple[int, str]] = {}  # operations and calls -> line, statement
@@ -141,6 +142,13 @@ class Reading:
         if name not in self._events:
             self._events[name] = self.program.event(name)
         return self._events[name]
+
+    def word(self, line: Line) -> Word:
+        """Take the name of a word of memory that streams wait for; a new name is a new word (R5.9)."""
+        name = words.name(line, "a word of memory")
+        if name not in self._words:
+            self._words[name] = self.program.word(name)
+        return self._words[name]
 
     # ----------------------------------------------------------------------------------------------------- buffers
 

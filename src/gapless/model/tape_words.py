@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from . import units
 from .errors import GaplessError
-from .kinds import CaptureMode, MemoryKind, SourceOrder, StreamKind
+from .kinds import CaptureMode, Condition, MemoryKind, SourceOrder, StreamKind
 from .tape_line import Line, alternatives, is_name
 
 STREAM_KINDS = {
@@ -23,6 +23,7 @@ BUFFER_KINDS = {
 CAPTURE_MODES = {
     "global": CaptureMode.GLOBAL, "thread": CaptureMode.THREAD_LOCAL, "relaxed": CaptureMode.RELAXED,
 }  # fmt: skip
+CONDITIONS = {">=": Condition.GEQ, "=": Condition.EQ, "&": Condition.AND, "nor": Condition.NOR}
 SOURCE_ORDERS = {"during-call": SourceOrder.DURING_CALL, "any-time": SourceOrder.ANY_TIME}
 
 A_TIME = "a time (1.5ms, 20us, 1/3ms; a bare number is ms)"

@@ -14,10 +14,11 @@ from .kinds import CallKind, CaptureMode, MemoryKind, OpKind, StreamKind
 from .machine import Machine
 from .program import WHOLE_GPU, Flag, Grid, Program, StreamInfo, batches, ranges
 from .tape_line import is_name
-from .tape_words import BUFFER_KINDS, CAPTURE_MODES, STREAM_KINDS
+from .tape_words import BUFFER_KINDS, CAPTURE_MODES, CONDITIONS, STREAM_KINDS
 from .units import format_size, format_time
 
 _BUFFER_WORDS = {kind: word for word, kind in BUFFER_KINDS.items()}
+_CONDITION_WORDS: dict[int, str] = {condition: word for word, condition in CONDITIONS.items()}
 _CAPTURE_WORDS = {mode: word for word, mode in CAPTURE_MODES.items()}
 _STREAM_WORDS = {kind: word for word, kind in STREAM_KINDS.items()}
 _OP_WORDS = {
@@ -72,6 +73,7 @@ class _Writer:
         self.buffers = _names((b.name for b in program.buffers), set())
         self.threads = _names(program.threads, set())
         self.messages = _names(program.messages, set())
+        self.words = _names(program.words, set())
         self._ranges = ranges(program)
         self._copies = batches(program)
         self._accesses = program.accesses
@@ -242,6 +244,14 @@ class _Writer:
     def _message(self) -> list[str]:
         return ["send" if self._get("call") == CallKind.SEND else "receive", self.messages[self._get("object")]]
 
+    def _wait_value(self) -> list[str]:
+        condition = _CONDITION_WORDS[self._get("second")]
+        return ["wait-value", self.words[self._get("object")], condition, str(self._get("bytes")), *self._on()]
+
+    def _write_value(self) -> list[str]:
+        on = self._on() if self._get("stream") >= 0 else []
+        return ["write-value", self.words[self._get("object")], str(self._get("bytes")), *on]
+
     def _create(self) -> list[str]:
         if self._get("stream") < 0:
             self._refuse("the creation of a stream that is not named")
@@ -360,6 +370,9 @@ _CALLS: dict[CallKind, Callable[[_Writer], Sequence[str]]] = {
     **dict.fromkeys((CallKind.COPY_ASYNC, CallKind.COPY_SYNC, CallKind.MEMSET_ASYNC, CallKind.MEMSET_SYNC,
                      CallKind.BATCHED), _Writer._transfer),
     CallKind.BATCH: _Writer._batch,
+    CallKind.WAIT_VALUE: _Writer._wait_value,
+    CallKind.WRITE_VALUE: _Writer._write_value,
+    CallKind.STORE: _Writer._write_value,
     **dict.fromkeys((CallKind(kind) for kind in _ALLOCATION_WORDS), _Writer._allocation),
     CallKind.LAUNCH: _Writer._kernel,
     CallKind.HOST_FUNCTION: _Writer._host_function,

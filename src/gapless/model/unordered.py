@@ -21,6 +21,8 @@ def why(run: Schedule, race: Race) -> str:
         return f"threads {threads[0]} and {threads[1]} issue them, and nothing tells the one when the other has"
     if threads[0] != threads[1]:
         return f"threads {threads[0]} and {threads[1]} issue them, and no event, wait or message orders the two"
+    if race.unseen:
+        return f"a stream waits for a value in memory; CUDA sees no order of {x} and {y} in that"
     if race.kind is RaceClass.WARNING:
         return f"the copy {x} may still use its host memory when its call has returned"
     if rows.op[first] >= 0 and rows.op[second] < 0:

@@ -75,6 +75,8 @@ def why(run: Schedule, gap: Gap, lines: Sequence[int] | NDArray[np.int32] = ()) 
         return f"{op} is issued late: the host {_held(run, gap, lines)}"
     if bound == Bound.NONE or by < 0:
         return f"{op} takes time to reach the engine"
+    if bound == Bound.STORE:
+        return f"{op} waits for a value in memory: {call_text(run, by)}"
     other = op_name(run, by)
     stream, its = (run.program.streams[_stream(run, number)].name for number in (gap.op, by))
     return f"{op} waits for {other}" + {
@@ -88,6 +90,7 @@ def why(run: Schedule, gap: Gap, lines: Sequence[int] | NDArray[np.int32] = ()) 
         Bound.GRID_SLOT: ": no more kernels can be resident",
         Bound.QUEUE: f" (stream {its}): both streams share a hardware queue",
         Bound.WORKER: ", which has the thread for host functions",
+        Bound.VALUE: f" (stream {its}), by a value in memory",
         Bound.POOL: f" (stream {its}): the pool is at its limit and hands out the memory that this frees",
     }.get(bound, "")
 

@@ -1,0 +1,136 @@
+"""Happens-before where streams wait for values in memory (R5.9).
+
+Such a wait may be issued long before the write that ends it. So the walk cannot take operations in the order of issue:
+what waits is put off, with all that stands behind it, until the write has had its turn. A host thread that synchronises
+with what is put off stops in its call. What the host knew at a call is kept as it was then.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from .happens_before import NOTHING, Happened, Step, Walk
+from .kinds import CallKind, OpKind
+from .ordering import is_blocking
+from .program import Program
+
+
+class ValueWalk(Walk):
+    """Goes through a program so that what a write orders comes behind the write."""
+
+    def __init__(self, program: Program, happened: Happened) -> None:
+        super().__init__(program, happened)
+        self._held: list[deque[int]] = [deque() for _ in self._streams]  # rows that are put off, by stream
+        self._waiting: list[deque[int]] = [deque() for _ in program.threads]  # calls that are not made yet
+        self._number = {row: number for number, row in enumerate(self._issued)}
+        self._stands_for: dict[int, int] = {}  # event -> its record, as far as calls have come
+        self._done: set[int] = set()
+        self._inside: list[int] = [-1] * len(program.threads)  # the synchronous operation that a thread waits for
+
+    def steps(self) -> Iterator[Step]:
+        """Give every operation and call that runs."""
+        for row in self._issued:
+            self._waiting[self._threads[row]].append(row)
+            yield from self._go_on()
+        while any(self._held) or any(self._waiting):  # something that no rule explains: then without an edge
+            heads = [rows[0] for rows in self._held if rows]
+            if heads:
+                row = min(heads, key=self._number.__getitem__)
+                self._held[self._on[row]].popleft()
+                yield from self._run(row)
+            else:
+                yield from self._make(next(rows for rows in self._waiting if rows).popleft())
+            yield from self._go_on()
+
+    def _go_on(self) -> Iterator[Step]:
+        """Let everything happen that may, threads and streams in turn."""
+        again = True
+        while again:
+            again = False
+            for rows in self._held:
+                while rows and self._may_run(rows[0]):
+                    again = True
+                    yield from self._run(rows.popleft())
+            for rows in self._waiting:
+                while rows and self._may_be_made(rows[0]):
+                    again = True
+                    yield from self._make(rows.popleft())
+
+    # --------------------------------------------------------------------------------------------------------- calls
+
+    def _may_be_made(self, row: int) -> bool:
+        call, thread = self._calls[row], self._threads[row]
+        if self._inside[thread] >= 0 and self._inside[thread] not in self._done:
+            return False
+        if call == CallKind.RECEIVE:
+            return bool(self._sent[self._objects[row]])
+        if call == CallKind.SYNC_DEVICE:
+            return not self._is_held([s for s in range(len(self._streams)) if self._is_on(s, self._device[row])], row)
+        if call in (CallKind.SYNC_STREAM, CallKind.QUERY) and self._on[row] >= 0:
+            return not self._is_held([self._on[row], *self._fenced_by(self._on[row])], row)
+        if call in (CallKind.SYNC_EVENT, CallKind.QUERY):
+            return self._stands_for.get(self._objects[row], -1) in {-1, *self._done}
+        return True
+
+    def _make(self, row: int) -> Iterator[Step]:
+        """Make a call; what it puts into a stream waits for its turn there."""
+        op = self._ops[row]
+        if op < 0:
+            self._about[row] = self._stands_for.get(self._objects[row], -1)
+            yield self._call(row)
+            self._done.add(row)
+        elif row not in self._batched and not self._failed(row):
+            stream, event = self._on[row], self._objects[row]
+            if stream in self._capturing or (op == OpKind.WAIT and event in self._captured_events):
+                yield from self._put(row, op)
+                self._done.add(row)
+                return
+            if op == OpKind.WAIT:
+                self._about[row] = self._stands_for.get(event, -1)
+            elif op == OpKind.RECORD:
+                self._stands_for[event] = row
+            if self._completes[row]:
+                self._inside[self._threads[row]] = row
+            self._put_off(row)
+            self._held[stream].append(row)
+
+    # ---------------------------------------------------------------------------------------------------- operations
+
+    def _may_run(self, row: int) -> bool:
+        op, stream = self._ops[row], self._streams[self._on[row]]
+        if op in (OpKind.WAIT_VALUE, OpKind.MALLOC) and self._happened.behind.get(row, -1) not in {-1, *self._done}:
+            return False
+        if op == OpKind.WAIT and self._about[row] not in {-1, *self._done}:
+            return False
+        everywhere = op == OpKind.GRAPH or (op == OpKind.P2P and self._calls[row] == CallKind.COPY_SYNC)
+        others = range(len(self._streams)) if everywhere else self._fenced_by(self._on[row])
+        if not stream.legacy and not everywhere:
+            others = [s for s, other in enumerate(self._streams) if other in stream.held_by]
+        return not self._is_held([s for s in others if s != self._on[row]], row)
+
+    def _run(self, row: int) -> Iterator[Step]:
+        op = self._ops[row]
+        if op == OpKind.BATCH:
+            yield from self._batch(row)
+        elif op == OpKind.GRAPH:
+            yield from self._put(row, op)
+        else:
+            yield self._operation(row)
+        if op == OpKind.RECORD:
+            self._snapshot_of[row] = self._events[self._objects[row]] or NOTHING
+        self._done.add(row)
+
+    def _fenced_by(self, stream: int) -> list[int]:
+        """Give the blocking streams of a legacy stream's device; none for any other stream."""
+        this = self._streams[stream]
+        others = [s for s in range(len(self._streams)) if this.legacy and s != stream and self._is_on(s, this.device)]
+        return [s for s in others if is_blocking(self._streams[s].kind)]
+
+    def _is_on(self, stream: int, device: int) -> bool:
+        return self._streams[stream].device == device
+
+    def _is_held(self, streams: list[int], row: int) -> bool:
+        """Tell whether something issued before a row is put off in some streams."""
+        number = self._number[row]
+        return any(self._number[rows[0]] < number for rows in (self._held[s] for s in streams) if rows)
