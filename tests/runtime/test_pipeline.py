@@ -202,6 +202,20 @@ def test_the_memory_bound_is_kept() -> None:
         pipe(X)
 
 
+def test_the_memory_bound_of_a_stream_counts_the_blocks_of_its_results() -> None:
+    device, taken = Simulated(), []
+    pinned, memory = device.pinned, device.memory
+    device.pinned = lambda nbytes: taken.append(nbytes) or pinned(nbytes)  # type: ignore[method-assign]
+    device.memory = lambda nbytes: taken.append(nbytes) or memory(nbytes)  # type: ignore[method-assign]
+    batch = np.zeros(4096, np.uint8)
+    with Pipeline(affine, device=device, memory=8 * 6 * 4096) as pipe:
+        pipe.plan(batch)
+        taken.clear()
+        kept = list(pipe.stream([batch] * 40))
+    assert len(kept) == 40
+    assert sum(taken) <= 8 * 6 * 4096
+
+
 def test_choices_by_hand_are_kept() -> None:
     with Pipeline(affine, device=Simulated(), chunk="24 KiB", slots=5) as pipe:
         pipe(np.tile(X, (100, 1)))

@@ -368,7 +368,8 @@ class Pipeline:
             why.append("staging: by threads, one a slot")
         why.append(f"slots: {slots}{', by hand' if self._fixed.slots or self._fixed.threads else ''}")
         if self._fixed.memory is not None:
-            slots = max(min(slots, self._fixed.memory // max(4 * size, 1)), 1)
+            a_slot = 6 * size  # on the device in and out, pinned in, and up to three blocks of results (``Ring.spare``)
+            slots = max(min(slots, self._fixed.memory // max(a_slot, 1)), 1)
             why.append(f"memory: bound by hand, which leaves {slots} slots for batches like the first")
         threads, ahead = min(threads, slots), min(self._fixed.ahead or slots, slots)
         return self._remember(replace(plan, slots=slots, streams=slots, threads=threads, ahead=ahead, why=tuple(why)))
