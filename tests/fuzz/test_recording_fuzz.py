@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from types import ModuleType, SimpleNamespace
 
 import pytest
 
+import gapless
 from gapless.model.errors import GaplessError
 from gapless.timeline.sources import load
 
@@ -53,6 +55,19 @@ def test_a_damaged_recording(fuzzing: SimpleNamespace, recordings: ModuleType, t
         random = Random(f"{part}.{number}")
         read += survives(fuzzing, tmp_path / "run.gapless", recordings.damaged(seed, random))
     assert read > INPUTS // 16  # most damage leaves something to use
+
+
+def test_what_is_read_of_a_damaged_recording_is_explained_and_checked(recordings: ModuleType, tmp_path: Path) -> None:
+    seed, explained = recordings.seed(), 0
+    for number in range(INPUTS // 16):
+        path = tmp_path / "run.gapless"
+        path.write_bytes(recordings.damaged(seed, Random(f"explained.{number}")))
+        with suppress(GaplessError):
+            timeline = load(path)
+            assert str(gapless.explain(timeline))
+            explained += 1
+            assert str(gapless.check(timeline))
+    assert explained
 
 
 def test_any_bytes(fuzzing: SimpleNamespace, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def explain(
     Parameters
     ----------
     timelines
-        Files written by torch.profiler (.json, .json.gz) or exported from Nsight Systems (.sqlite).
+        Files of gapless record (.gapless), torch.profiler (.json, .json.gz), Nsight Systems (.sqlite, .nsys-rep).
     json
         Print one JSON object a timeline, one a line, in the order given.
     from_

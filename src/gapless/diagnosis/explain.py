@@ -270,6 +270,8 @@ def _nothing(timeline: Timeline, row: int) -> Report:
     if not busy:
         headline = "No GPU activity in this timeline. Was CUDA activity switched on when it was recorded "
         headline += "(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])?"
+        if timeline.format == "gapless":
+            headline = "No GPU activity in this recording: no kernel, copy or memset ended while it ran."
     elif row in busy:
         headline = "No GPU activity in this window."
     else:
