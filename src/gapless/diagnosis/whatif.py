@@ -17,7 +17,7 @@ from gapless.model.kinds import OpKind
 from gapless.model.machine import Machine
 from gapless.timeline.timeline import RangeKind
 
-from .fit import TRACED, UNTRACED, machine_of, reference
+from .fit import RECORDED, TRACED, UNTRACED, machine_of, reference
 from .rates import PinnedRate
 from .repairs import REPAIRS, Shop, parse
 from .replay import Run, run
@@ -53,7 +53,7 @@ class WhatIf:
             raise GaplessError("The run is longer than the model can count (53 days).")
         self.work, self.scale = _stretch(work)
         # What other profilers cost was not measured: nothing is taken out.
-        self._untraced = UNTRACED if work.timeline.format == "torch.profiler" else TRACED
+        self._untraced = {"torch.profiler": UNTRACED, "gapless": RECORDED}.get(work.timeline.format, TRACED)
         self._shop = Shop(machine=self.base, rates=rates)
         self._tail = float(self.base.kernel_tail)
         self._known: dict[tuple[str, ...], Outcome] = {}
