@@ -68,7 +68,7 @@ def _durations(timeline: Timeline) -> dict[str, float]:
 
 def _agreement(out: Path, walls: dict[str, float]) -> None:
     print(
-        "\n| variant | ops | kind, stream, order, bytes | median H2D | kernel | D2H | (recording against torch) |\n|---|"
+        "\nRecordings against torch's traces:\n| variant | ops | kind, stream, order, bytes | H2D | kernel | D2H |\n|---|"
     )
     for variant in walls:
         mine, theirs = (gapless.load(out / f"{variant}.{end}") for end in ("gapless", "json.gz"))

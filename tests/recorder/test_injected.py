@@ -206,6 +206,29 @@ for name in (b"other", b"mine"):
     assert "No NVTX range named none" in done.stderr
 
 
+def test_a_program_that_closes_all_files(fake: Any, content: Content, tmp_path: Path) -> None:
+    """The number of the recorder's file may become one of the program's own files: nothing is written into that."""
+    code = """
+import ctypes, os, sys
+cuda = ctypes.CDLL(os.environ["FAKE"])
+cuda.fake_init()
+cuda.fake_launch()
+os.closerange(3, 4096)
+own = open(sys.argv[1], "wb")
+while own.fileno() < 800:
+    own = os.fdopen(os.dup(own.fileno()), "wb")
+    kept = globals().setdefault("kept", [])
+    kept.append(own)
+cuda.fake_launch()
+cuda.fake_time_to_flush()
+cuda.fake_launch()
+"""
+    own = tmp_path / "own"
+    fake.record(tmp_path / "a.gapless", command=[sys.executable, "-c", code, str(own)])
+    assert own.read_bytes() == b""
+    assert len(content(tmp_path / "a.gapless").records[10]) == 3
+
+
 def test_after_and_for(fake: Any, content: Content, tmp_path: Path) -> None:
     code = """
 import ctypes, os, select

@@ -22,6 +22,9 @@ _Static_assert(sizeof(struct header) == 32, "the format says 32 bytes");
 enum { PARTS = 6, RESERVE = 256 << 10 }; /* bytes of the limit that are kept for what ends a recording */
 
 static int file = -1;
+static char file_path[4096];
+static dev_t device;
+static ino_t inode;
 static uint64_t limit;
 static _Atomic(const char *) full;
 
@@ -33,12 +36,23 @@ uint64_t now_ns(int clock) {
 
 uint32_t thread_number(void) { return (uint32_t)syscall(SYS_gettid); }
 
+/* Opened with a high number: programs that close all files, or count on the next number, rather have the low ones. */
+static bool reopen(struct stat *now) {
+  int low = open(file_path, O_WRONLY | O_APPEND | O_CLOEXEC);
+  file = low < 0 ? -1 : fcntl(low, F_DUPFD_CLOEXEC, 700);
+  if (low >= 0 && file >= 0) close(low);
+  else if (low >= 0) file = low;
+  return file >= 0 && fstat(file, now) == 0;
+}
+
 bool file_open(const char *path, uint64_t most, char *problem, size_t room) {
-  file = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
-  if (file < 0) {
+  struct stat now;
+  snprintf(file_path, sizeof file_path, "%s", path);
+  if (!reopen(&now)) {
     snprintf(problem, room, "%s cannot be written: %s", path, strerror(errno));
     return false;
   }
+  device = now.st_dev, inode = now.st_ino;
   limit = most;
   atomic_store(&full, NULL);
   return true;
@@ -86,8 +100,14 @@ bool file_block(enum block type, const struct iovec *parts, int count) {
   bool vital = type == NOTE || type == END || type == DROPPED || type == CLOCK || type == PROCESS;
   const char *why = atomic_load(&full);
   if (why && (!vital || strcmp(why, "file-full") == 0)) return false;
+  /* The program may have closed the number, and it may be a file of its own by now: nothing is written into that. */
   struct stat now;
-  if (limit && !vital && fstat(file, &now) == 0 && (uint64_t)now.st_size + header.length + RESERVE > limit) {
+  if ((fstat(file, &now) != 0 || now.st_ino != inode || now.st_dev != device) &&
+      (!reopen(&now) || now.st_ino != inode || now.st_dev != device)) {
+    file = -1;
+    return false;
+  }
+  if (limit && !vital && (uint64_t)now.st_size + header.length + RESERVE > limit) {
     atomic_store(&full, "max-size");
     record_wake();
     return false;
