@@ -67,9 +67,8 @@ def _durations(timeline: Timeline) -> dict[str, float]:
 
 
 def _agreement(out: Path, walls: dict[str, float]) -> None:
-    print(
-        "\nRecordings against torch's traces:\n| variant | ops | kind, stream, order, bytes | H2D | kernel | D2H |\n|---|"
-    )
+    print("\nRecordings against torch's traces:")
+    print("| variant | ops | kind, stream, order, bytes | H2D | kernel | D2H |\n|---|---|---|---|---|---|")
     for variant in walls:
         mine, theirs = (gapless.load(out / f"{variant}.{end}") for end in ("gapless", "json.gz"))
         same = "the same" if _issued(mine) == _issued(theirs) else "DIFFER"
