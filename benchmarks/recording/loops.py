@@ -103,7 +103,7 @@ def torch_profiler() -> AbstractContextManager[Any]:
 def costs(folder: Path) -> None:
     from gapless.recorder.recording import Recording
 
-    loops = {"launches": (launches(), 600), "small": (small(), 300), "training": (training(), 30)}
+    loops = {"launches": (launches(), 200), "small": (small(), 100), "training": (training(), 30)}
     path = folder / "costs.gapless"
     tools: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         "untraced": nullcontext,
