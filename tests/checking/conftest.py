@@ -74,12 +74,22 @@ class Program:
         self.now = max(self.now, end)
 
     def _copy(self, api: str, stream: int, what: tuple[int, int, int], src: int, dst: int, size: int,
-              pitch: int = 0) -> int:  # fmt: skip
+              pitch: int = 0, pieces: int = 1) -> int:  # fmt: skip
         id_ = self._call(api)
-        end = self._work(stream)
-        self._records.append(MADE.copy(end - 50 * US, end, id_, what, streamId=stream, bytes=size))
+        end = 0
+        for _ in range(pieces):
+            end = self._work(stream)
+            self._records.append(MADE.copy(end - 50 * US, end, id_, what, streamId=stream, bytes=size // pieces))
         self._accesses += [(src, size, id_, READ, 0, 0, pitch), (dst, size, id_, WRITE, 0, 0, pitch)]
         return end
+
+    def graph(self, stream: int, nodes: int) -> None:
+        id_ = self._call("cudaGraphLaunch")
+        for node in range(nodes):
+            end = self._work(stream)
+            self._records.append(
+                MADE.kernel(end - 50 * US, end, id_, streamId=stream, graphId=4, graphNodeId=40 + node)
+            )
 
     def kernel(self, stream: int, *arguments: int, name: int = 0x1000) -> None:
         id_ = self._call("cudaLaunchKernel")

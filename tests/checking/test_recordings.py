@@ -276,6 +276,26 @@ def test_a_thread_knows_nothing_of_a_wait_that_goes_on(program: Callable[..., An
     assert len(run.check().findings) == 1
 
 
+def test_a_launch_of_a_graph_orders_its_stream_and_what_it_touches_is_said_to_be_unknown(
+    program: Callable[..., Any],
+) -> None:
+    run = program()
+    run.h2d(A, P, X)
+    run.graph(A, 3)
+    run.d2h(A, X, Q)
+    found = run.check()
+    assert found.findings == ()
+    (gap,) = [unknown for unknown in found.unknown if unknown.what == "graph-accesses"]
+    assert gap.text == "What 1 launch of graphs touches is not recorded."
+
+
+def test_a_copy_in_pieces_is_one_copy(program: Callable[..., Any]) -> None:
+    run = program()
+    run.h2d(A, P, X, pieces=3)
+    run.d2h(B, X, Q)
+    assert said(run.check()) == [(True, "error", 1, 1)]
+
+
 def test_alike_findings_are_counted(program: Callable[..., Any]) -> None:
     run = program()
     for chunk in range(5):

@@ -136,22 +136,22 @@ class _Builder:
 
     def _work(self, call: int, kind: int, begin: int, end: int) -> Iterator[_Item]:
         rows = self._of_call[call]
-        first = rows[0]
-        op, stream = int(self.ops.kind[first]), int(self.ops.stream[first])
-        self._current[int(self.calls.thread[call])] = int(self.ops.device[first])
-        if kind == CallKind.GRAPH_LAUNCH or len(rows) > 1 or op == OpKind.GRAPH:
+        last = max(rows, key=lambda row: int(self.ops.end[row]))  # of several, such as a copy in pieces, the last
+        op, stream = int(self.ops.kind[last]), int(self.ops.stream[last])
+        self._current[int(self.calls.thread[call])] = int(self.ops.device[last])
+        if kind == CallKind.GRAPH_LAUNCH or op == OpKind.GRAPH or int(self.ops.graph[last]) >= 0:
             self.blind_graphs += 1
-            yield _Item(begin, call, CallKind.LAUNCH, OpKind.KERNEL, first, stream)
+            yield _Item(begin, call, CallKind.LAUNCH, OpKind.KERNEL, last, stream)
             return
         issued = kind if kind in _COPY_CALLS else _CALL_OF.get(OpKind(op), CallKind.COPY_ASYNC)
         waits = issued in (CallKind.COPY_SYNC, CallKind.MEMSET_SYNC) and self._others_call_between(call, begin, end)
-        if waits and self._completes(op, first):  # its two halves, so that others' calls in between know nothing of it
+        if waits and self._completes(op, last):  # its two halves, so that others' calls in between know nothing of it
             issued = CallKind.MEMSET_ASYNC if op == OpKind.MEMSET else CallKind.COPY_ASYNC
-            yield _Item(begin, call, issued, op, first, stream)
+            yield _Item(begin, call, issued, op, last, stream)
             yield _Item(begin, call, CallKind.RECORD, OpKind.RECORD, -1, stream, -1 - call)
             yield _Item(end, call, CallKind.SYNC_EVENT, event=-1 - call)
         else:
-            yield _Item(begin, call, issued, op, first, stream)
+            yield _Item(begin, call, issued, op, last, stream)
 
     def _others_call_between(self, call: int, begin: int, end: int) -> bool:
         begins = self._begins.get(int(self.calls.thread[call]))

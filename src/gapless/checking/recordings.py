@@ -170,7 +170,7 @@ def _unknown(timeline: Timeline, graphs: int) -> Iterator[Unknown]:
     if graphs:
         yield Unknown(
             what="graph-accesses",
-            text=f"What {graphs:,} launches of graphs touch is not recorded.",
+            text=f"What {graphs:,} launch{'es' * (graphs > 1)} of graphs touch{'es' * (graphs == 1)} is not recorded.",
         )
     wanted = ("records-dropped", "unfinished", "stream-kinds", "host-calls", "kind-refused")
     yield from (unknown for unknown in timeline.unknown if unknown.what in wanted)
