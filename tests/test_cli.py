@@ -372,6 +372,7 @@ def test_json_of_tapes_is_one_object_a_line(tapes, capsys):
         assert [(r["class"], r["first"], r["second"], r["buffer"]) for r in race["races"]] == [("error", "x", "y", "M")]
         assert race["expectations"] == []
         assert (dead["makespan_ns"], len(dead["deadlock"])) == (None, 2)
+        assert [found["source"] for found in (race, dead, fails)] == ["race.tape", "dead.tape", "fails.tape"]
         assert fails["expectations"] == [{"line": 4, "holds": False, "got": "2ms"}]
 
 
@@ -446,7 +447,9 @@ def test_the_loop_as_a_tape_does_the_same(capsys, tmp_path):
     path.write_text(tape)
     _, from_options, _ = run(capsys, "simulate", "--json", *options)
     _, from_tape, _ = run(capsys, "simulate", "--json", str(path))
-    assert from_options == from_tape
+    played, read = json.loads(from_options), json.loads(from_tape)
+    assert (played.pop("source"), read.pop("source")) == ("loop", str(path))
+    assert played == read
 
 
 @pytest.mark.parametrize(

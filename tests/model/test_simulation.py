@@ -42,6 +42,7 @@ def test_plain_values():
     values = simulate(read(LOOP)).to_dict()
     assert values == {
         "version": 1,
+        "source": "tape",
         "makespan_ns": 2333333.333,
         "ops": {
             "x": {"start_ns": 0, "end_ns": 333333.333, "bound_by": "host"},

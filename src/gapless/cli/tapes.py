@@ -35,10 +35,10 @@ def each(tapes: Sequence[Path], play: Callable[[Path], Played]) -> Iterator[tupl
 def play_as_json(tapes: Sequence[Path], play: Callable[[Path], Played]) -> int:
     """Print one JSON object a tape; give the exit status, the worst of all."""
     worst = DONE
-    for status, played in each(tapes, play):
+    for path, (status, played) in zip(tapes, each(tapes, play), strict=True):
         worst = max(worst, status)
         if isinstance(played, DeadlockError):
-            write(json_of({"version": 1, "makespan_ns": None, "deadlock": played.calls}))
+            write(json_of({"version": 1, "source": str(path), "makespan_ns": None, "deadlock": played.calls}))
         elif played is not None:
             write(json_of(played.to_dict()))
     return worst

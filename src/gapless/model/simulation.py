@@ -65,6 +65,7 @@ class Simulation:
         """
         return {
             "version": VERSION,
+            "source": self.name,
             "makespan_ns": _ns(self.schedule.makespan),
             "ops": _ops(self.schedule),
             "calls": _calls(self.schedule),
