@@ -322,6 +322,17 @@ def test_json(program: Callable[..., Any]) -> None:
     ]
 
 
+def test_every_key_of_the_json_is_documented(program: Callable[..., Any]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "json.md").read_text()
+    run = program()
+    run.h2d(A, P, X)
+    run.d2h(B, X, Q)
+    told = run.check().to_dict()
+    (finding,) = told["findings"]
+    keys = {*told, *finding, *finding["first"], *finding["add"][0], *told["unknown"][0]}
+    assert not {key for key in keys if f"`{key}`" not in page}
+
+
 def test_a_recording_without_addresses_says_how_to_record_them(program: Callable[..., Any]) -> None:
     run = program()
     run.malloc(X)
