@@ -42,9 +42,9 @@ class Served:
         """Ask to play something."""
         return json.loads(self.ask("POST", "/play", json.dumps(asked)).body)  # pyright: ignore[reportAttributeAccessIssue]
 
-    def stop(self) -> int:
-        """Press Ctrl-C; give the exit status."""
-        self.process.send_signal(signal.SIGINT)
+    def stop(self, how: signal.Signals = signal.SIGINT) -> int:
+        """Press Ctrl-C, or send another signal; give the exit status."""
+        self.process.send_signal(how)
         status = self.process.wait(20)
         assert self.process.stdout is not None
         self.process.stdout.close()

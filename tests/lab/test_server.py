@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import socket
 from pathlib import Path
 
@@ -125,6 +126,13 @@ def test_what_is_no_timeline_is_answered(lab, body):
     assert _uploads(lab) == 0
 
 
+def test_a_report_of_nsight_systems_is_known_by_its_name(lab):
+    told = json.loads(lab.ask("POST", "/explain?name=my.nsys-rep", b"\0NSYS" * 100).body)
+    assert "my.nsys-rep" in told["error"]["said"]
+    assert str(lab.folder) not in told["error"]["said"]
+    assert _uploads(lab) == 0
+
+
 def test_a_timeline_has_a_size(lab):
     connection = socket.create_connection((lab.host, lab.port), timeout=10)
     with connection:
@@ -135,7 +143,7 @@ def test_a_timeline_has_a_size(lab):
 
 def _uploads(lab) -> int:
     """Count the uploads that the lab keeps."""
-    return len(list(lab.folder.rglob("*.upload")))
+    return len(list(lab.folder.rglob("upload*")))
 
 
 # How it starts and ends
@@ -151,11 +159,12 @@ def test_ctrl_c_ends_it_with_its_workers(start_lab):
         socket.create_connection((lab.host, lab.port), timeout=2)
 
 
-def test_ctrl_c_ends_it_while_it_works(start_lab):
+def test_a_kill_ends_it_while_it_works(start_lab):
     lab = start_lab()
     with socket.create_connection((lab.host, lab.port), timeout=10) as connection:
         connection.sendall(f"POST /play HTTP/1.1\r\nHost: 127.0.0.1:{lab.port}\r\nContent-Length: 10\r\n\r\n".encode())
-        assert lab.stop() == 0
+        assert lab.stop(signal.SIGTERM) == 0
+    assert list(lab.folder.iterdir()) == []
 
 
 def test_a_taken_port_is_said(capsys):
@@ -187,9 +196,9 @@ def test_without_its_extra_it_says_what_to_install(monkeypatch, capsys):
 ENDLESS = "repeat 9000 as i\nh2d h{i} on default 1 x -> y\nkernel k{i} on default 1 reads y writes z\nend"
 
 
-def run(work):
+def run(work, folder):
     async def whole():
-        workers = Workers()
+        workers = Workers(folder)
         try:
             return await work(workers)
         finally:
@@ -198,16 +207,16 @@ def run(work):
     return asyncio.run(whole())
 
 
-def test_a_job_that_takes_too_long_is_ended_and_the_next_one_is_done():
+def test_a_job_that_takes_too_long_is_ended_and_the_next_one_is_done(tmp_path):
     async def work(workers):
         with pytest.raises(TooLongError):
             await workers.do({"play": json.dumps({"tape": ENDLESS})}, within=0.01)
         return json.loads(await workers.do({"play": '{"loop": {}}'}, within=30))
 
-    assert run(work)["wall"] == 6e6
+    assert run(work, tmp_path)["wall"] == 6e6
 
 
-def test_nobody_waits_for_a_job_whose_caller_went_away():
+def test_nobody_waits_for_a_job_whose_caller_went_away(tmp_path):
     async def work(workers):
         job = asyncio.ensure_future(workers.do({"play": json.dumps({"tape": ENDLESS})}, within=30))
         while not workers._all:
@@ -217,10 +226,10 @@ def test_nobody_waits_for_a_job_whose_caller_went_away():
         await asyncio.gather(job, return_exceptions=True)
         return worker.returncode
 
-    assert run(work) is not None
+    assert run(work, tmp_path) is not None
 
 
-def test_a_worker_that_dies_is_an_answer_and_is_replaced():
+def test_a_worker_that_dies_is_an_answer_and_is_replaced(tmp_path):
     async def work(workers):
         await workers.do({"play": '{"loop": {}}'}, within=30)
         (worker,) = workers._all
@@ -229,14 +238,14 @@ def test_a_worker_that_dies_is_an_answer_and_is_replaced():
         again = json.loads(await workers.do({"play": '{"loop": {}}'}, within=30))
         return first, again
 
-    first, again = run(work)
+    first, again = run(work, tmp_path)
     assert "ended before it was done" in first.get("error", {}).get("said", "") or first["wall"] == 6e6
     assert again["wall"] == 6e6
 
 
-def test_many_at_once_all_get_their_own_answer():
+def test_many_at_once_all_get_their_own_answer(tmp_path):
     async def work(workers):
         jobs = [workers.do({"play": json.dumps({"loop": {"chunks": n, "streams": 1}})}, within=30) for n in range(1, 9)]
         return [json.loads(answer)["wall"] for answer in await asyncio.gather(*jobs)]
 
-    assert run(work) == [n * 3e6 for n in range(1, 9)]
+    assert run(work, tmp_path) == [n * 3e6 for n in range(1, 9)]

@@ -10,8 +10,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
-import tempfile
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -49,7 +50,7 @@ class Lab:
     """What one running lab holds: its workers, and the pages of timelines that were dropped on it."""
 
     folder: Path
-    workers: Workers = field(default_factory=Workers)
+    workers: Workers
     pages: dict[str, Path] = field(default_factory=dict[str, Path])
 
     async def play(self, request: Request) -> Response:
@@ -72,14 +73,17 @@ class Lab:
         if not announced.isdecimal() or int(announced) > LARGEST_TIMELINE:
             return _json({"error": {"said": _TOO_LARGE}}, status=413)
         number = secrets.token_urlsafe(12)
-        upload, page = self.folder / f"{number}.upload", self.folder / f"{number}.html"
+        page, folder = self.folder / f"{number}.html", self.folder / number
+        kind = re.search(r"\.[a-z0-9-]{1,12}$", name)  # of a report of Nsight Systems the name tells what it is
+        upload = folder / f"upload{kind[0] if kind else ''}"
+        folder.mkdir()
         try:
             if not await _save(request, upload):
                 return _json({"error": {"said": _TOO_LARGE}}, status=413)
             job = {"explain": {"file": str(upload), "name": name, "page": str(page), "url": f"/explained/{number}"}}
             answer = await self._work(request, job, EXPLAIN_WITHIN, _TOO_LONG_TO_EXPLAIN, keep=False)
         finally:
-            upload.unlink(missing_ok=True)
+            shutil.rmtree(folder, ignore_errors=True)
         if page.exists():
             self._keep(number, page)
         return answer
@@ -171,25 +175,26 @@ async def _lesson(request: Request) -> Response:
     return _json({"points": points})
 
 
-def make_app(hosts: set[str]) -> Guard:
-    """Make the server, which answers those who call it by one of these names (``127.0.0.1:8000``) and nobody else."""
+def make_app(hosts: set[str], folder: Path) -> Guard:
+    """Make the server, which answers those who call it by one of these names (``127.0.0.1:8000``) and nobody else.
+
+    What it keeps of uploads, for as long as it runs, lies in a folder of its own.
+    """
+    lab = Lab(folder, Workers(folder))
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        with tempfile.TemporaryDirectory(prefix="gapless-lab-") as folder:
-            lab.folder = Path(folder)
-            warming = asyncio.ensure_future(lab.workers.warm())
-            try:
-                yield
-            finally:
-                warming.cancel()
-                await asyncio.gather(warming, return_exceptions=True)
-                await lab.workers.close()
+        warming = asyncio.ensure_future(lab.workers.warm())
+        try:
+            yield
+        finally:
+            warming.cancel()
+            await asyncio.gather(warming, return_exceptions=True)
+            await lab.workers.close()
 
     async def disconnected(request: Request, problem: Exception) -> Response:
         return Response(status_code=499)
 
-    lab = Lab(Path())
     app = Starlette(
         routes=[
             Route("/", _page),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import threading
 import webbrowser
 from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import uvicorn
 
@@ -31,9 +34,9 @@ class _Server(uvicorn.Server):
 def serve(*, port: int = 0, say: Callable[[str], None], browser: bool = True) -> None:
     """Serve the lab on a port (0: any that is free); *say* is told its address.
 
-    Returns when Ctrl-C is pressed. Raises GaplessError where the port is taken.
+    To be called in the main thread; returns when Ctrl-C is pressed. Raises GaplessError where the port is taken.
     """
-    with _listening(port) as listener:
+    with _listening(port) as listener, TemporaryDirectory(prefix="gapless-lab-") as folder:
         port = listener.getsockname()[1]
         address = f"http://{HOST}:{port}/"
 
@@ -42,10 +45,11 @@ def serve(*, port: int = 0, say: Callable[[str], None], browser: bool = True) ->
             if browser:
                 threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
-        app = make_app({f"{HOST}:{port}", f"localhost:{port}"})
+        app = make_app({f"{HOST}:{port}", f"localhost:{port}"}, Path(folder))
         config = uvicorn.Config(
             app, log_level="error", access_log=False, server_header=False, timeout_graceful_shutdown=1, ws="none"
         )
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does, and leaves nothing behind
         try:
             _Server(config, started).run(sockets=[listener])
         except KeyboardInterrupt:

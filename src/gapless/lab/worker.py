@@ -72,7 +72,8 @@ def _explain(*, file: str, name: str, page: str, url: str) -> dict[str, Any]:
     try:
         return {"page": url, **explain_to_page(Path(file), name, Path(page))}
     except GaplessError as problem:
-        return {"error": {"said": str(problem).replace(file, name)}}
+        said = str(problem).replace(file, name).replace(str(Path(file).with_suffix("")), Path(name).stem)
+        return {"error": {"said": said}}
 
 
 def _bound_memory() -> None:

@@ -7,6 +7,7 @@ import os
 import sys
 from asyncio.subprocess import PIPE, Process
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,9 +23,10 @@ class TooLongError(Exception):
 
 
 class Workers:
-    """A few workers, started when there is work for them and kept for more."""
+    """A few workers, started when there is work for them and kept for more. What they write goes into a folder."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._idle: list[Process] = []
         self._all: set[Process] = set()
         self._turn = asyncio.Semaphore(AT_ONCE)
@@ -70,7 +72,7 @@ class Workers:
             await self._end(worker)
         worker = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "gapless.lab.worker", stdin=PIPE, stdout=PIPE,
-            env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
+            env=os.environ | {"OPENBLAS_NUM_THREADS": "1", "TMPDIR": str(self._folder)},
         )  # fmt: skip
         self._all.add(worker)
         try:
