@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections import namedtuple
+from collections import defaultdict, namedtuple
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -219,7 +219,7 @@ def test_batches_of_any_kind() -> None:
     batches = [
         x, (x, 1, "name"), [x, None], {"a": x, "b": [x]}, Pair(x, x + 1), Sample(x, 3), Movable(x),
         x.t(), torch.arange(3, dtype=torch.int64), torch.tensor(2.5), torch.empty(0, 3),
-        torch.arange(48.0).reshape(1, 3, 4, 4).to(memory_format=torch.channels_last),
+        torch.arange(48.0).reshape(1, 3, 4, 4).to(memory_format=torch.channels_last), defaultdict(list, a=x),
     ]  # fmt: skip
     got = []
     for batch in prefetcher(batches, gpu):
@@ -240,7 +240,8 @@ def test_batches_of_any_kind() -> None:
     assert got[10].shape == (0, 3)
     assert got[11].is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(got[11], batches[11])
-    assert all(gpu.holds(batch) for batch in (got[0], got[7], got[11]))
+    assert all(gpu.holds(batch) for batch in (got[0], got[7], got[11], got[12]["a"]))
+    assert got[12]["new"] == []
 
 
 def test_exceptions_come_where_the_loader_raises_them() -> None:
@@ -378,6 +379,35 @@ def test_break_lets_nothing_go_under_a_copy() -> None:
 
 
 # ------------------------------------------------------------------------------------------------- judged by the check
+
+
+def test_kinds_with_a_way_of_their_own_to_move() -> None:
+    packed = torch.nn.utils.rnn.pack_sequence([torch.ones(3, 2), torch.ones(2, 2)])
+    sparse = torch.eye(3).to_sparse()
+    with gt.check(dry=True) as checking:
+        first, second, third = gt.prefetch([packed, (sparse, 1), torch.nn.Parameter(torch.ones(3))])
+        assert type(first) is type(packed)
+        assert first.data.is_cuda
+        assert not first.batch_sizes.is_cuda
+        assert second[0].layout == torch.sparse_coo
+        assert second[0].is_cuda
+        assert third.is_cuda
+    assert checking.result.findings == []
+
+
+def test_inside_inference_mode() -> None:
+    with gt.check(dry=True) as checking, torch.inference_mode():
+        for result in gt.to_host(x * 2 for x in gt.prefetch([torch.ones(4) for _ in range(8)])):
+            assert result.shape == (4,)
+    assert checking.result.findings == []
+
+
+def test_workers_are_not_watched() -> None:
+    data = torch.utils.data.TensorDataset(torch.ones(16, 4))
+    with gt.check(dry=True) as checking:
+        for (x,) in gt.prefetch(torch.utils.data.DataLoader(data, batch_size=4, num_workers=1)):
+            x.sum()
+    assert checking.result.findings == []
 
 
 def loop(*, keep: bool = False, pin: bool = True, transform: Any = None) -> None:

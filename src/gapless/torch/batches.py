@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from copy import copy
 from typing import Any
 
 import torch
@@ -16,23 +17,26 @@ def map_tensors(batch: Any, change: Callable[[torch.Tensor], Any], whole: Callab
     """
     if isinstance(batch, torch.Tensor):
         return change(batch)
+    if whole is not None and hasattr(batch, "to"):
+        return whole(batch)
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
         return type(batch)(*(map_tensors(item, change, whole) for item in batch))
     if isinstance(batch, list | tuple) and type(batch) in (list, tuple):
         return type(batch)(map_tensors(item, change, whole) for item in batch)
     if type(batch) is dict:
         return {key: map_tensors(item, change, whole) for key, item in batch.items()}
-    if dataclasses.is_dataclass(batch) and not isinstance(batch, type) and not hasattr(batch, "to"):
+    if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
         changed = {
             field.name: map_tensors(getattr(batch, field.name), change, whole)
             for field in dataclasses.fields(batch)
             if field.init
         }
         return dataclasses.replace(batch, **changed)
-    if whole is not None and hasattr(batch, "to"):
-        return whole(batch)
-    if isinstance(batch, Mapping) and not hasattr(batch, "to"):
-        return type(batch)({key: map_tensors(item, change, whole) for key, item in batch.items()})  # pyright: ignore[reportCallIssue]
+    if isinstance(batch, MutableMapping):
+        changed = copy(batch)
+        for key, item in batch.items():
+            changed[key] = map_tensors(item, change, whole)
+        return changed
     return batch
 
 

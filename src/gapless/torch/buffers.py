@@ -38,8 +38,11 @@ class Buffer:
     def like(self, tensor: torch.Tensor) -> torch.Tensor:
         """Give the buffer as a tensor of the same shape, type and, where that is dense, strides."""
         assert self._bytes is not None, "room_for comes first"
-        flat = self._bytes[: bytes_of(tensor)].view(tensor.dtype)
-        return torch.as_strided(flat, tensor.size(), torch.empty_like(tensor, device="meta").stride())
+        with torch.inference_mode(False):  # what is made in that mode, another thread could not write
+            flat = self._bytes[: bytes_of(tensor)].view(tensor.dtype)
+            if tensor.is_contiguous():
+                return flat.view(tensor.size())
+            return torch.as_strided(flat, tensor.size(), torch.empty_like(tensor, device="meta").stride())
 
 
 def bytes_of(tensor: torch.Tensor) -> int:

@@ -27,6 +27,16 @@ leave_out(str(Path(torch.__file__).parent))
 _running: list[Check] = []
 
 
+def _forked() -> None:
+    """Let a process that was forked, a DataLoader's worker say, go on without being watched."""
+    for check in _running:
+        if check.watch is not None:
+            check.watch.asleep = True
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
 class Check:
     """Checks the PyTorch operations inside it for missing waits between streams::
 
@@ -40,6 +50,7 @@ class Check:
     def __init__(self, *, dry: bool = False) -> None:
         self.dry = dry
         self.log = Log()
+        self.watch: Watch | None = None
         self._result: Checked | None = None
         self._stack = ExitStack()
 
@@ -72,6 +83,7 @@ class Check:
                 watch = Watch(self.log, gpu)
                 self._stack.enter_context(watching(gpu, watch))
                 self._stack.enter_context(_in_threads(lambda: _entered(watch.in_thread())))
+            self.watch = watch
             self._stack.enter_context(_host_views(self.log, watch))
         except BaseException:
             self._stack.close()

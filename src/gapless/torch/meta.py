@@ -20,7 +20,8 @@ class NotFollowedError(GaplessError):
 
 def is_meta(tensor: torch.Tensor) -> bool:
     """Tell whether a tensor is one of the meta device, whatever it says."""
-    return torch._C._dispatch_keys(tensor).has(torch._C.DispatchKey.Meta)  # no property: those are replaced
+    keys = torch._C._dispatch_keys(tensor)  # no property: those are replaced
+    return keys.has(torch._C.DispatchKey.Meta) or keys.has(torch._C.DispatchKey.SparseMeta)
 
 
 class _Inside(threading.local):

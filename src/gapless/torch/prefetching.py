@@ -185,7 +185,8 @@ class _Ring:
             for at in unpinned:
                 source, target = tensors[at]
                 staged = slot.staging[at].like(source)
-                staged.copy_(source)
+                with torch.no_grad():
+                    staged.copy_(source)
                 tensors[at] = staged, target
             self._issue(slot, tensors, moved, bool(whole or left))
 

@@ -16,6 +16,7 @@ Stack: TypeAlias = tuple[tuple[CodeType, int], ...]  # innermost frame first: it
 
 _HERE = str(Path(__file__).parent)
 _internal: dict[CodeType, bool] = {}
+_stacks: dict[Stack, Stack] = {}  # each one once: a loop makes the same again and again
 _left_out: list[str] = [_HERE]
 
 
@@ -38,7 +39,8 @@ def here() -> Stack:
         if not inside:
             frames.append((code, frame.f_lineno))
         frame = frame.f_back
-    return tuple(frames)
+    stack = tuple(frames)
+    return _stacks.setdefault(stack, stack)
 
 
 def _is_internal(code: CodeType) -> bool:

@@ -200,6 +200,8 @@ def _patch_tensors(patches: Patches, device: DryDevice) -> None:
     def pin_memory(self: torch.Tensor, device_: Any = None) -> torch.Tensor:
         if is_meta(self):
             raise RuntimeError("cannot pin 'torch.cuda.FloatTensor' only dense CPU tensors can be pinned")
+        if self.layout is not torch.strided:
+            return self
         return self if device.pinned(self) else device.pin(self.clone(memory_format=torch.contiguous_format))
 
     def record_stream(self: torch.Tensor, stream: Stream) -> None:

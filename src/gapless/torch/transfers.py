@@ -96,11 +96,13 @@ class Cuda:
 
     def allocate(self, size: int) -> torch.Tensor:
         """Give so many bytes of the caching allocator."""
-        return torch.empty(size, dtype=torch.uint8, device=self.device)
+        with torch.inference_mode(False):  # else nobody could write them outside that mode
+            return torch.empty(size, dtype=torch.uint8, device=self.device)
 
     def pinned(self, size: int) -> torch.Tensor:
         """Give so many bytes of pinned memory."""
-        return torch.empty(size, dtype=torch.uint8, pin_memory=True)
+        with torch.inference_mode(False):
+            return torch.empty(size, dtype=torch.uint8, pin_memory=True)
 
     def is_pinned(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor lies in pinned memory."""

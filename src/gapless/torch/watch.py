@@ -126,6 +126,7 @@ class Watch(TorchDispatchMode):
         self.device = device
         self.lock: Any = twin.lock if twin else RLock()
         self.capture: list[Capture] = twin.capture if twin else []  # at most one
+        self.asleep = False  # in a process that was forked: it is not part of the program
         self._known: dict[Any, _Known] = twin._known if twin else {}
         self._ends: dict[int, _End] = twin._ends if twin else {}
 
@@ -143,7 +144,7 @@ class Watch(TorchDispatchMode):
         if types and _has_own_dispatch(types):
             return NotImplemented  # a subclass turns it into operations on plain tensors; those come here again
         known = self._known.get(func) or self._learn(func)
-        if known.view or known.name in _TOUCH_NOTHING:
+        if self.asleep or known.view or known.name in _TOUCH_NOTHING:
             return self.device.run(func, args, kwargs)
         if known.name == "record_stream":
             with self.lock:
