@@ -44,9 +44,9 @@ class Program:
     ``line`` is the line of the source that the next call stands in.
     """
 
-    def __init__(self, tmp_path: Path, kind: int = 2, signatures: bool = True) -> None:
+    def __init__(self, tmp_path: Path, kind: int = 2, signatures: bool = True, how: str = "injected") -> None:
         self._path = tmp_path / "run.gapless"
-        self._recording = MADE.begun(MADE.load_written())
+        self._recording = MADE.begun(MADE.load_written(), how=how)
         self._recording.strings(Space.POINTER, KERNELS)
         if signatures:
             texts = {n: f"{KERNELS[key]}\0{SIGNATURES[key]}" for n, key in enumerate(KERNELS)}
@@ -107,6 +107,13 @@ class Program:
     def wait(self, stream: int, event: str) -> None:
         id_ = self._call("cudaStreamWaitEvent")
         self._records.append(MADE.sync(2, id_, stream=stream, event=5, id_=self._recorded[event]))
+
+    def wait_for_unknown(self, stream: int) -> None:
+        """Wait for an event of which the recording has no record."""
+        self._records.append(MADE.sync(2, self._call("cudaStreamWaitEvent"), stream=stream, event=99))
+
+    def sync_event_unknown(self) -> None:
+        self._waits("cudaEventSynchronize", max(self._busy.values()), 1, event=99)
 
     def sync(self, stream: int) -> None:
         self._waits("cudaStreamSynchronize", self._busy[stream], 3, stream=stream)

@@ -87,6 +87,24 @@ def test_an_event_used_again_means_the_record_that_was_waited_for(program: Calla
     assert [f.first.what for f in run.check().findings] == ["H2D copy of 4 KiB"]
 
 
+@pytest.mark.parametrize("by_host", [False, True])
+def test_a_wait_for_an_event_that_is_not_known_is_for_all_or_for_nothing(
+    program: Callable[..., Any], by_host: bool
+) -> None:
+    """Older than a recording begun in the middle it may mean anything; from the start on it was never recorded."""
+    for how, races in (("attached", 0), ("injected", 1)):
+        run = program(how=how)
+        run.h2d(A, P, X)
+        if by_host:
+            run.sync_event_unknown()
+        else:
+            run.wait_for_unknown(B)
+        run.d2h(B, X, Q)
+        found = run.check()
+        assert len(found.findings) == races
+        assert ("event-waits" in {unknown.what for unknown in found.unknown}) == (how == "attached")
+
+
 def test_the_default_stream_fences_blocking_streams_alone(program: Callable[..., Any]) -> None:
     for kind, expected in ((1, []), (2, [(True, "error", 1, 2)])):
         run = program(kind=kind)

@@ -8,6 +8,7 @@ streams where they begin, calls that wait where they return.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -45,6 +46,7 @@ class Watched:
     calls: list[int] = field(default_factory=list[int])  # row of the timeline's calls for each row, -1 none
     ops: list[int] = field(default_factory=list[int])  # row of the timeline's operations, -1 none
     blind_graphs: int = 0
+    blind_waits: int = 0
 
     def with_touches(self, *, sure_only: bool) -> Program:
         """Give the program with what its rows touch: all of it, or what is sure alone."""
@@ -110,7 +112,14 @@ class _Builder:
             for thread in threads.tolist() if len(threads) > 1
         }  # fmt: skip
         self._current: dict[int, int] = {}  # thread: the device it worked on last
-        self.blind_graphs = 0
+        self.blind_graphs = self.blind_waits = 0
+        self._used = np.unique(
+            self.ops.stream[self.ops.call >= 0][self._mine[self.ops.call[self.ops.call >= 0]]]
+        ).tolist()
+        self._all_events = -(1 << 50)  # numbers of events that stand for all of a stream
+        refused = any(u.what == "kind-refused" and re.search(r"\bkind 3[68]\b", u.text) for u in timeline.unknown)
+        lost = any(u.what in ("records-dropped", "unfinished") for u in timeline.unknown)
+        self._complete = timeline.info.get("how") == "injected" and not (refused or lost)
 
     def build(self) -> Watched:
         """Collect what the calls do, put it in order of time, and make the program."""
@@ -188,6 +197,27 @@ class _Builder:
                 yield _Item(end, call, CallKind.SYNC_STREAM, stream=stream)
             elif mark == MarkKind.SYNC_EVENT and record > 0:
                 yield _Item(end, call, CallKind.SYNC_EVENT, event=record)
+            elif mark in (MarkKind.WAIT, MarkKind.SYNC_STREAM, MarkKind.SYNC_EVENT) and not self._never(row):
+                yield from self._for_all(mark, call, stream, begin, end)
+        if call not in self._marks and kind in (CallKind.SYNC_STREAM, CallKind.SYNC_EVENT):
+            yield from self._for_all(MarkKind.SYNC_STREAM, call, -1, begin, end)
+
+    def _never(self, mark: int) -> bool:
+        """Tell whether a wait means an event that was never recorded, and so nothing (R5.3)."""
+        return self._complete and int(self.timeline.marks.event[mark]) >= 0
+
+    def _for_all(self, mark: int, call: int, stream: int, begin: int, end: int) -> Iterator[_Item]:
+        """Let a wait of which nothing tells what it is for wait for all. That hides races and invents none."""
+        self.blind_waits += 1
+        if mark != MarkKind.WAIT:
+            yield from (_Item(end, call, CallKind.SYNC_STREAM, stream=other) for other in self._used)
+            return
+        for waiting in self._used if stream < 0 else [stream]:
+            for other in self._used:
+                if other != waiting:
+                    self._all_events -= 1
+                    yield _Item(begin, call, CallKind.RECORD, OpKind.RECORD, -1, other, self._all_events)
+                    yield _Item(begin, call, CallKind.WAIT_EVENT, OpKind.WAIT, -1, waiting, self._all_events)
 
     def _told_by_queries(self, items: list[_Item]) -> list[_Item]:
         """Let a successful query tell the host of all work that was over by then.
@@ -267,7 +297,7 @@ class _Builder:
             program.extend(**given)
         blocking = self.timeline.info.get("environment.CUDA_LAUNCH_BLOCKING") == "1"
         watch.happened = Happened(launch_blocking=blocking)
-        watch.blind_graphs = self.blind_graphs
+        watch.blind_graphs, watch.blind_waits = self.blind_graphs, self.blind_waits
         return watch
 
     def _lifetime(self, row: int, item: _Item, memory: Memory, buffers: dict[int, int]) -> int:

@@ -90,11 +90,12 @@ def check(source: str | PathLike[str] | Timeline) -> RecordingCheck:
             "gapless record --addresses -- COMMAND"
         )
     found: list[Finding] = []
-    more, graphs, calls = False, 0, 0
+    more, graphs, waits, calls = False, 0, 0, 0
     for pid in processes(timeline):
         seen = watched(timeline, pid)
         calls += len(seen.program)
         graphs += seen.blind_graphs
+        waits += seen.blind_waits
         for finding, cut in _judged(timeline, seen):
             more |= cut
             if finding is not None:
@@ -104,7 +105,7 @@ def check(source: str | PathLike[str] | Timeline) -> RecordingCheck:
         source=timeline.source,
         findings=tuple(_counted(found)),
         calls=calls,
-        unknown=tuple(_unknown(timeline, graphs)),
+        unknown=tuple(_unknown(timeline, graphs, waits)),
         more=more,
     )
 
@@ -154,7 +155,7 @@ def _counted(findings: list[Finding]) -> list[Finding]:
     return [replace(group[0], count=len(group)) for group in groups.values()]
 
 
-def _unknown(timeline: Timeline, graphs: int) -> Iterator[Unknown]:
+def _unknown(timeline: Timeline, graphs: int, waits: int) -> Iterator[Unknown]:
     """Say what the check could not look at."""
     yield Unknown(
         what="host-accesses",
@@ -171,6 +172,12 @@ def _unknown(timeline: Timeline, graphs: int) -> Iterator[Unknown]:
         yield Unknown(
             what="graph-accesses",
             text=f"What {graphs:,} launch{'es' * (graphs > 1)} of graphs touch{'es' * (graphs == 1)} is not recorded.",
+        )
+    if waits:
+        yield Unknown(
+            what="event-waits",
+            text=f"For {waits:,} wait{'s' * (waits > 1)} the recording does not say which event or stream is meant: "
+            "each is taken to be for all that was issued before.",
         )
     wanted = ("records-dropped", "unfinished", "stream-kinds", "host-calls", "kind-refused")
     yield from (unknown for unknown in timeline.unknown if unknown.what in wanted)
