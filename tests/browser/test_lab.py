@@ -16,6 +16,7 @@ from gapless.lab.presets import lesson
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 POINTS = lesson()
+expect.set_options(timeout=20_000)  # the machine may have more to do
 
 
 DRAWN = "body[data-drawn]"
@@ -242,6 +243,7 @@ def test_huge_and_endless_tapes(show):
     doing(page, lambda: paste(page, many))
     expect(page.locator("#problem")).to_be_empty()
     assert wall(page) == "3.00 ms"
+    expect(page.locator("#more")).to_be_visible()
     doing(page, lambda: paste(page, "# " + "x" * 300_000))
     expect(page.locator("#problem")).to_contain_text("longer than 256 Ki characters")
 

@@ -82,6 +82,12 @@ def test_a_program_as_large_as_the_lab_takes():
     assert "more than 20,000 lines" in error["said"]
 
 
+def test_more_reasons_than_are_told_are_counted():
+    lines = [f"host 2us\nkernel k{i} on default 1us" for i in range(60)]
+    run = play(Asked(tape="\n".join(lines)))
+    assert (len(run["reasons"]), run["more_reasons"]) == (40, 20)
+
+
 def test_a_deadlock_names_its_lines():
     tape = "thread a\nreceive x\nsend y\nend\nthread b\nreceive y\nsend x\nend"
     error = play(Asked(tape=tape))["error"]

@@ -76,7 +76,8 @@ def told(played: Simulation, loop: ChunkLoop | None = None) -> dict[str, Any]:
         "more_ops": bool(_served(run)[MOST_OPS:].size),
         "idle": list(_idle(played)),
         "issued": _issued(run),
-        "reasons": list(_reasons(played)),
+        "reasons": (reasons := list(_reasons(played)))[:MOST_TOLD],
+        "more_reasons": len(reasons[MOST_TOLD:]),
         "chain": longest_chain(run) if run.makespan else "",
         "races": list(_races(played)),
         "races_found": races_found(played),
@@ -250,7 +251,7 @@ def _ops(played: Simulation) -> Iterator[dict[str, Any]]:
 def _reasons(played: Simulation) -> Iterator[dict[str, Any]]:
     """Say for each engine how long it waits and for what, the longest first; then what else is held up."""
     run, several = played.schedule, _several(played.schedule)
-    for group in alike([*gaps(run), *held_up(run)], run, played.lines)[:MOST_TOLD]:
+    for group in alike([*gaps(run), *held_up(run)], run, played.lines):
         gap = group.first
         label = engine_label(run, gap.engine, gap.device, several) if gap.engine is not Engine.NONE else ""
         yield {

@@ -176,6 +176,7 @@ async function take(answer) {
   editor.mark(lineMarks(run));
   if (state.loop) $("title").textContent = run.title;
   showNumbers(run.numbers);
+  $("more").hidden = !run.more_ops;
   tellRun(run, ({ line, op }) => {
     stage.point(op);
     if (line) {

@@ -66,6 +66,7 @@ function reasons(run, point) {
     make("span", { class: `engine ${engine ? lookOf(engine) : ""}`, text: engine || "held up" }),
     make("span", { class: "time", text: `${text}${count > 1 ? ` ×${count}` : ""}` }),
     make("span", { class: "why" }, why, " ", place(line, point, op), by && by !== line ? " " : "", by !== line ? place(by, point) : "")));
+  if (run.more_reasons) rows.push(make("li", { text: `and ${run.more_reasons} more` }));
   const chain = run.chain ? [make("p", { class: "chain", text: run.chain })] : [];
   const title = section("Why engines wait", "", rows);
   return [...title, ...chain];
