@@ -1,6 +1,6 @@
 """Python programs that benchmarks/recording.py runs: alone, and with each profiler in turn, in one process.
 
-    loops.py costs FOLDER                             prints a JSON object: ns a launch, an operation, a step
+    loops.py costs FOLDER                             writes costs.json: ns a launch, an operation, a step
     loops.py chunks VARIANT,COUNT,KIB,ROUNDS PASSES   the chunk loop of loops.cu, called with ctypes
     loops.py traces FOLDER COUNT,KIB,ROUNDS VARIANT.. the same under torch.profiler, one trace a variant
 
@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-TURNS = 2
+TURNS = 3
 LAUNCHES = 100  # a batch, few enough that no queue fills
 
 
@@ -103,7 +103,7 @@ def torch_profiler() -> AbstractContextManager[Any]:
 def costs(folder: Path) -> None:
     from gapless.recorder.recording import Recording
 
-    loops = {"launches": (launches(), 200), "small": (small(), 100), "training": (training(), 30)}
+    loops = {"launches": (launches(), 100), "small": (small(), 60), "training": (training(), 20)}
     path = folder / "costs.gapless"
     tools: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         "untraced": nullcontext,
@@ -116,8 +116,9 @@ def costs(folder: Path) -> None:
         for _ in range(10):
             loop()
     taken: dict[str, dict[str, list[float]]] = {name: {tool: [] for tool in tools} for name in loops}
-    # cupti-python keeps hold of CUPTI once it has run: its turns come last, beside more of the untraced loop
-    for group in ([t for t in tools if t != "cupti-python"], ["untraced", "cupti-python"]):
+    # torch.profiler and cupti-python keep hold of CUPTI once they have run: their turns come last, each beside more
+    # of the untraced loops
+    for group in (list(tools)[:3], ["untraced", "torch.profiler"], ["untraced", "cupti-python"]):
         for _ in range(TURNS):
             for tool in group:
                 for name, (loop, passes) in loops.items():
@@ -128,7 +129,8 @@ def costs(folder: Path) -> None:
                         print(name, tool, problem, file=sys.stderr)
                         continue
                     taken[name][tool] += mine[2:]
-    print(json.dumps({name: {tool: _summed(ns) for tool, ns in by.items() if ns} for name, by in taken.items()}))
+            found = {name: {tool: _summed(ns) for tool, ns in by.items() if ns} for name, by in taken.items()}
+            (folder / "costs.json").write_text(json.dumps(found))
 
 
 def _summed(ns: list[float]) -> dict[str, float]:
