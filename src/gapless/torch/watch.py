@@ -182,6 +182,9 @@ class Watch(TorchDispatchMode):
             for part in fresh:
                 self._memory(part, stream, stack)
             return
+        others = self._other_devices(on_device, there, fresh)
+        for other in others:
+            self.log.join(other, stream)
         op = self.log.op(OpKind.KERNEL, stream, known.name, stack)
         if len(there) < len(given):
             for part in given:
@@ -191,12 +194,21 @@ class Watch(TorchDispatchMode):
             self._touch(self._memory(part, None, stack), op, part.tensor, part.where in known.writes)
         for part in fresh:
             if holds(part.tensor):
-                self._touch(self._memory(part, stream, stack), op, part.tensor, True)
+                owner = self.device.stream(_index(part.tensor)) if others else stream
+                self._touch(self._memory(part, owner, stack), op, part.tensor, True)
+        for other in others:
+            self.log.join(stream, other)
         if known.foreign:
             self.log.note(f"operators of {known.name.split('::')[0]}: taken to work on the current stream, and to "
                           "write what their schema says", _where(op.stack))  # fmt: skip
         if known.sync:
             self.log.sync_stream(stream)
+
+    def _other_devices(self, on_device: _Part, there: list[_Part], fresh: list[_Part]) -> list[int]:
+        """Give the current streams of other GPUs that an operation touches: PyTorch lets both sides wait for a copy."""
+        here = _index(on_device.tensor)
+        parts = (*there, *(part for part in fresh if self.device.holds(part.tensor)))
+        return [self.device.stream(index) for index in {_index(part.tensor) for part in parts} - {here}]
 
     def _host_touch(self, part: _Part, known: _Known) -> None:
         """Let the host touch a tensor; of interest only once a copy of it may be under way."""
