@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from gapless.model.kinds import Engine
 
 ENGINES: Mapping[Engine, str] = {
-    Engine.H2D: "#4a90cf", Engine.SM: "#35a37f", Engine.D2H: "#c866a4", Engine.PEER: "#d29a1c",
+    Engine.H2D: "#4c97dc", Engine.SM: "#26946f", Engine.D2H: "#e29cca", Engine.PEER: "#b98600",
 }  # fmt: skip
 CALL = "#a7afba"  # of a host thread
 FINDING = "#d99e00"  # where it shows
