@@ -230,20 +230,26 @@ cuda.fake_launch()
 
 
 def test_after_and_for(fake: Any, content: Content, tmp_path: Path) -> None:
+    path = tmp_path / "a.gapless"
     code = """
-import ctypes, os, select
+import ctypes, os, select, sys
 cuda = ctypes.CDLL(os.environ["FAKE"])
 cuda.fake_init()
 cuda.fake_launch()
-for _ in range(40):
-    select.select([], [], [], 0.05)  # a program that takes two seconds
+for _ in range(600):  # until the recording has ended
+    select.select([], [], [], 0.05)
     cuda.fake_launch()
+    if b'"reason"' in open(sys.argv[1], "rb").read():
+        break
+last = cuda.fake_launch()
+print(last, file=open(sys.argv[2], "w"))
 """
-    fake.record(tmp_path / "a.gapless", "--after", "0.2", "--for", "0.2", command=[sys.executable, "-c", code])
-    found = content(tmp_path / "a.gapless")
+    command = [sys.executable, "-c", code, str(path), str(tmp_path / "last")]
+    fake.record(path, "--after", "0.2", "--for", "0.2", command=command)
+    found = content(path)
     numbers = [int(row["correlationId"]) for row in found.records[10]]
     assert numbers[0] > 1
-    assert numbers[-1] < 41
+    assert numbers[-1] < int((tmp_path / "last").read_text())
     (pid,) = found.process
     assert found.ends[pid]["reason"] == "for"
     asked = [row for row in found.records[5] if row["start"] < found.ends[pid]["until"]]
