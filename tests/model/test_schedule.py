@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from gapless.model.errors import DeadlockError, GaplessError
+from gapless.model.happens_before import order
 from gapless.model.kinds import Bound, CallKind, CaptureMode, CudaError, Engine, StreamKind
 from gapless.model.machine import Machine
 from gapless.model.program import Flag, Grid, Program, Stream
@@ -609,3 +610,25 @@ def test_values_inside_a_graph_are_not_modelled_and_say_so():
     stream.end_capture()
     with pytest.raises(GaplessError, match="values in memory inside a graph are not modelled"):
         schedule(program)
+
+
+def test_an_update_of_a_graph_takes_effect_at_the_next_launch():
+    """R7.3: a launch that waits in its stream does what the graph was when it was launched."""
+    program = Program()
+    stream = program.stream("s", StreamKind.NON_BLOCKING)
+    stream.capture()
+    stream.kernel(1 * ms, name="old")
+    graph = stream.end_capture()
+    stream.capture()
+    stream.kernel(2 * ms, name="new")
+    other = stream.end_capture()
+    stream.kernel(5 * ms)
+    stream.launch(graph)
+    program.update(graph, other)
+    stream.launch(graph)
+    run = schedule(program)
+    assert (run.start[run.op("old")], run.start[run.op("new")]) == (5 * ms, 6 * ms)
+    assert len(run.runs_of(program.find("new"))) == 1
+    assert order(program).before(program.find("old"), program.find("new"))
+    failed = program.update(graph, program.graph("never made"))
+    assert schedule(program).error[failed] == CudaError.INVALID_VALUE

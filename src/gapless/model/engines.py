@@ -56,7 +56,10 @@ class CopyEngine:
         self.freed_by = -1
 
     def add(self, sim: Simulator, op: int) -> None:
-        """Let a copy that has reached the head of its stream and channel wait for an engine."""
+        """Let a copy that has reached the head of its stream and channel wait for an engine.
+
+        Priorities mean nothing to it (R6.2), and what else may share the engine is not modelled (R6.3).
+        """
         heappush(self.queue, (sim.now, sim.rank[op], op))
         if self.drains:
             self.of_channel[sim.channel_of(op)] = op
@@ -153,7 +156,10 @@ class CopyEngine:
 
 
 class Sms:
-    """The SMs of a device as one pool: who may place blocks, and how many fit (R6.10 to R6.13)."""
+    """The SMs of a device as one pool: who may place blocks, and how many fit (R6.10 to R6.13).
+
+    Kernels that run side by side take as long as alone: they do not share memory bandwidth here (R6.16).
+    """
 
     def __init__(self, capacity: int, grids: int, *, exclusive: bool, split: SmSplit | None = None) -> None:
         self.free = capacity

@@ -70,6 +70,7 @@ class Captures:
         self._of_event: dict[int, tuple[Capture, frozenset[int]]] = {}
         self._graphs: dict[int, Executable] = {}
         self._to_do: dict[int, int] = {}  # launch -> nodes not complete
+        self._nodes: dict[int, list[tuple[int, frozenset[int]]]] = {}  # of launches that have not started
 
     # ---------------------------------------------------------------------------------------------------- capturing
 
@@ -116,6 +117,14 @@ class Captures:
             self._sim.hosts.errors[row] = CudaError.INVALID_VALUE
         else:
             self._instantiate(row, source.nodes)
+
+    def update(self, row: int) -> None:
+        """``cudaGraphExecUpdate``: it takes effect at the next launch (R7.3)."""
+        graph, source = (self._graphs.get(int(column[row])) for column in (self._sim.object, self._sim.second))
+        if graph is None or source is None:
+            self._sim.hosts.errors[row] = CudaError.INVALID_VALUE
+        else:
+            graph.nodes = source.nodes
 
     def _instantiate(self, row: int, nodes: list[tuple[int, frozenset[int]]]) -> None:
         sim = self._sim
@@ -269,12 +278,13 @@ class Captures:
         sim = self._sim
         graph = self._graphs[sim.object[op]]
         before, graph.last_launch = graph.last_launch, op
+        self._nodes[op] = graph.nodes  # R7.3: what it is now, whatever becomes of the graph before the launch starts
         return sim.wait_behind(op, before, Bound.GRAPH) if before >= 0 else 0
 
     def start(self, launch: int) -> None:
         """Start the nodes that depend on no other one (R7.1, R7.2)."""
         sim = self._sim
-        nodes = self._graphs[sim.object[launch]].nodes
+        nodes = self._nodes.pop(launch)
         stream = sim.stream_of[launch]
         if not nodes:
             sim.completed.append(launch)

@@ -387,6 +387,10 @@ class Walk:
         elif call == CallKind.GRAPH_BUILD:
             built = self._graphs[self._seconds[row]]
             self._graphs[self._objects[row]] = None if built is None else _Exec(built.nodes)
+        elif call == CallKind.GRAPH_UPDATE:  # R7.3
+            updated, source = self._graphs[self._objects[row]], self._graphs[self._seconds[row]]
+            if updated is not None and source is not None:
+                updated.nodes = source.nodes
 
     def _deliver(self, message: int) -> None:
         """HB14: whichever of the two was first, the receiver goes on when the other has sent."""

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 # Where a call stands: not begun; begun; its cost is paid; it acts; it has acted; it returns.
 BEGIN, ENTER, PAID, ACT, LATE, RETURN = range(6)
 
-_OF_GRAPHS = (CallKind.CAPTURE, CallKind.CAPTURE_END, CallKind.GRAPH_BUILD, CallKind.GRAPH_LAUNCH)
+_OF_GRAPHS = (
+    CallKind.CAPTURE, CallKind.CAPTURE_END, CallKind.GRAPH_BUILD, CallKind.GRAPH_UPDATE, CallKind.GRAPH_LAUNCH,
+)  # fmt: skip
 
 
 _TELLS = (CallKind.SYNC_STREAM, CallKind.SYNC_EVENT, CallKind.SYNC_DEVICE, CallKind.QUERY)
@@ -243,6 +245,8 @@ class Hosts:
             self.captures.finish(thread, row)
         elif action == Action.GRAPH_BUILD:
             self.captures.build(row)
+        elif action == Action.GRAPH_UPDATE:
+            self.captures.update(row)
         elif sim.pools is not None and sim.call[row] == CallKind.FREE and sim.has_flag(row, Flag.POOL):
             sim.pools.freed_by_host(row, self._current_device(row))
         return True

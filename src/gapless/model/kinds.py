@@ -129,6 +129,7 @@ class CallKind(IntEnum):
     BATCHED = 41
     WRITE_VALUE = 42
     WAIT_VALUE = 43
+    GRAPH_UPDATE = 45
     STORE = 44  # a host thread writes a word that streams wait for (R5.9)
 
 

@@ -1,8 +1,8 @@
 """Which accesses touch the same bytes: memory behind the names of buffers, and ranges of it.
 
 A name is not the memory. An allocation gives a name new memory, and an allocator may hand memory out again under
-another name (``reuse B of A``). ``memories`` follows both; ``Memory`` keeps the accesses to one piece of memory, by
-bytes.
+another name (``reuse B of A``); what CuPy's arenas and RMM's lists do is said in this way (R8.8, R8.9). ``memories``
+follows both; ``Memory`` keeps the accesses to one piece of memory, by bytes.
 """
 
 from __future__ import annotations

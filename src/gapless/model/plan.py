@@ -43,6 +43,7 @@ class Action:
     CAPTURE_END = 11
     GRAPH_BUILD = 12
     STORE = 14  # writes a word that streams wait for (R5.9)
+    GRAPH_UPDATE = 15
     BARRIER = 13  # holds all later work of the device behind all earlier work, without waiting itself
 
 
@@ -366,6 +367,7 @@ class _Planner:
             CallKind.CAPTURE_END: Action.CAPTURE_END,
             CallKind.GRAPH_BUILD: Action.GRAPH_BUILD,
             CallKind.STORE: Action.STORE,
+            CallKind.GRAPH_UPDATE: Action.GRAPH_UPDATE,
         }.items():
             action[call == kind] = does
         if machine.malloc_sync:

@@ -33,10 +33,11 @@ column          dtype    what it holds
 ``object``      int32    what else the call is about: row of ``events`` (RECORD, WAIT_EVENT, SYNC_EVENT, QUERY of an
                          event, ELAPSED), of ``buffers`` (allocation, free, REUSE, HOST_READ, HOST_WRITE), of
                          ``messages`` (SEND, RECEIVE), of ``words`` (WRITE_VALUE, WAIT_VALUE, STORE), of ``graphs``
-                         (CAPTURE_END, GRAPH_LAUNCH, GRAPH_BUILD); -1 none
+                         (CAPTURE_END, GRAPH_LAUNCH, GRAPH_BUILD, GRAPH_UPDATE); -1 none
 ``second``      int32    a second one: the later event of ELAPSED, the buffer whose memory REUSE hands out, the
                          ``CaptureMode`` of CAPTURE, the ``Condition`` of WAIT_VALUE, the destination device of a
-                         peer copy, the graph that GRAPH_BUILD instantiates once more; -1 none
+                         peer copy, the graph that GRAPH_BUILD instantiates once more or GRAPH_UPDATE takes over; -1
+                         none
 ``duration``    int64    ps the operation takes when nothing disturbs it (of HOST_WORK: the work); -1: from its size
 ``bytes``       int64    bytes copied, filled or allocated, of WRITE_VALUE, WAIT_VALUE and STORE the value; -1 not given
 ``cost``        int64    ps of host time the call itself takes; -1: what the machine says
@@ -328,6 +329,12 @@ class Program:
         new, flags = self.graph(name), int(Flag.FIRST) if first else 0
         self._add(CallKind.GRAPH_BUILD, object=new.row, second=graph.row, flags=flags, label=label, cost=_time(cost))
         return new
+
+    def update(self, graph: Graph, source: Graph, *, label: str = "", cost: Time | None = None) -> int:
+        """``cudaGraphExecUpdate``: from its next launch on *graph* does what *source* does (R7.3)."""
+        return self._add(
+            CallKind.GRAPH_UPDATE, object=graph.row, second=source.row, label=label, cost=_time(cost)
+        )  # fmt: skip
 
     def set_device(self, device: int, *, label: str = "", cost: Time | None = None) -> int:
         """``cudaSetDevice``: make a device current in this thread; waits for nothing."""

@@ -37,7 +37,10 @@ class Channel(LaunchQueue):
 
 
 class Channels:
-    """The channels of one engine kind of a device, under ``mod`` or ``sticky`` (R6.6)."""
+    """The channels of one engine kind of a device, under ``mod`` or ``sticky`` (R6.6).
+
+    With one channel and one copy engine for both directions the order of issue decides what overlaps (R6.7, R6.8).
+    """
 
     def __init__(self, channels: int, place: int, *, sticky: bool, default_own: bool) -> None:
         self._channels = [Channel(number) for number in range(channels)]

@@ -247,7 +247,7 @@ class _Check:
             self._meet(Use(step, buffer, write, by_host, hidden), bytes_)
 
     def _allocation(self, step: Step, buffer: int) -> None:
-        """Allocating and freeing write all of the memory (9.2)."""
+        """Allocating and freeing write all of the memory (9.2): every use lies between the two (R8.1)."""
         memory, bytes_ = self._now[buffer], span(self.program, buffer)
         use = Use(step, buffer, True, self._ops[step.row] < 0, lifetime=True)
         self._meet(use, bytes_)

@@ -324,7 +324,10 @@ class Simulator:
         return waits
 
     def _issue_on_legacy(self, op: int, device: DeviceState) -> int:
-        """R2.1: wait for all blocking streams, and let them wait in turn; R2.3: empty actions do neither."""
+        """R2.1: wait for all blocking streams, and let them wait in turn; R2.3: empty actions do neither.
+
+        So a record here stands for the work of them all, and a wait here holds them all (R5.8).
+        """
         knob, kind = self.machine.legacy_noop_barrier, self.op_kind[op]
         if knob != "yes":
             nothing = kind == _OP_WAIT and self.recorded[self.object[op]] < 0
