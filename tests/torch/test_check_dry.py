@@ -123,6 +123,17 @@ def test_says_what_is_made_up() -> None:
     assert "times between events" in notes
 
 
+def test_sees_into_what_was_compiled_before() -> None:
+    double = torch.compile(lambda x: x * 2, backend="eager")
+
+    def program() -> None:
+        side, x = torch.cuda.Stream(), filled()
+        with torch.cuda.stream(side):
+            double(x)
+
+    assert causes(program) == [("missing-wait", "error")]
+
+
 def test_watches_threads() -> None:
     def program() -> None:
         side, x = torch.cuda.Stream(), filled()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -84,6 +85,8 @@ class Check:
                 self._stack.enter_context(watching(gpu, watch))
                 self._stack.enter_context(_in_threads(lambda: _entered(watch.in_thread())))
             self.watch = watch
+            if "torch._dynamo" in sys.modules:  # what was compiled before runs operation by operation too
+                self._stack.enter_context(torch.compiler.set_stance("force_eager"))
             self._stack.enter_context(_host_views(self.log, watch))
         except BaseException:
             self._stack.close()
