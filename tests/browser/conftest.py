@@ -24,6 +24,13 @@ SHOTS = Path(__file__).parents[2] / "artefacts" / "screenshots"
 Opener = Callable[..., Any]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what lies in this folder: such tests have a run of their own, ``pytest -m browser``."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.browser)
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """Give the browser."""

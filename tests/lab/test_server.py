@@ -6,6 +6,7 @@ import asyncio
 import json
 import signal
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -204,7 +205,9 @@ def run(work, folder):
         finally:
             await workers.close()
 
-    return asyncio.run(whole())
+    # in a thread of its own: a browser test before this one may have left its loop in the main thread
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, whole()).result()
 
 
 def test_a_job_that_takes_too_long_is_ended_and_the_next_one_is_done(tmp_path):
