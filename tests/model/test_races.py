@@ -14,6 +14,7 @@ from gapless.model.program import Grid, Program
 from gapless.model.races import MOST, RaceClass, Races, find_races
 from gapless.model.schedule import schedule
 from gapless.model.tape import read
+from gapless.model.units import ms
 
 NON_BLOCKING = StreamKind.NON_BLOCKING
 
@@ -723,3 +724,19 @@ def test_a_recorded_program_without_names_and_memory_kinds():
     row = program.extend(call=[1, 1], op=[OpKind.KERNEL, OpKind.KERNEL], stream=[0, program.legacy().row])
     program.access(list(row), x.row, True)
     assert [race.kind for race in find_races(program)] == [RaceClass.ERROR]
+
+
+def test_an_order_by_a_value_alone_is_a_warning_and_its_repair_waits_for_nothing():
+    """R5.9: a synchronise before the host's write would wait for the store behind that write."""
+    program = Program()
+    stream, go = program.stream("s", StreamKind.NON_BLOCKING), program.word("go")
+    pinned, device = program.buffer("p", 4096, MemoryKind.PINNED), program.buffer("d", 4096)
+    stream.wait_value(go, 1)
+    stream.h2d(1 * ms, 4096, src=pinned, dst=device, name="h")
+    program.write(pinned, label="filled")
+    go.store(1)
+    (race,) = find_races(program, happened_in(schedule(program)))
+    assert (race.kind, race.unseen, race.repair.add) == (RaceClass.WARNING, True, ())
+    assert "only a value in memory orders the two, which CUDA cannot see" in str(race)
+    (race,) = find_races(program)  # no run: nothing says which store ended the wait
+    assert race.kind is RaceClass.ERROR

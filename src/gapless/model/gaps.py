@@ -19,7 +19,8 @@ from .schedule import Schedule
 ENGINES = (Engine.H2D, Engine.SM, Engine.D2H, Engine.PEER)
 OF_CALLS = (Bound.LOCK, Bound.MESSAGE, Bound.STORE)  # here the one waited for is a call, not an operation
 _LIMITS = (Bound.FENCE, Bound.FIRST_USE, Bound.GRID_SLOT, Bound.QUEUE, Bound.WORKER)
-_PASSING = (OpKind.RECORD, OpKind.WAIT)  # do nothing themselves: what they wait for is what matters
+# Do nothing themselves: what they wait for is what matters.
+_PASSING = (OpKind.RECORD, OpKind.WAIT, OpKind.WRITE_VALUE, OpKind.WAIT_VALUE)
 
 
 class Cause(NamedTuple):

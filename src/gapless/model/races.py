@@ -149,12 +149,18 @@ def find_races(program: Program, happened: Happened | None = None, *, only: set[
         visible = {row: by for row, by in happened.behind.items() if row not in waits}
         without = _Check(program, replace(happened, issued=issued, behind=visible), issued, only).run()
         found += [  # R5.9: the same order has to be expressed by events as well
-            replace(race, kind=RaceClass.WARNING, unseen=True)
+            replace(race, kind=RaceClass.WARNING, unseen=True, repair=_with_an_event(race))
             for race in without
             if race.kind <= RaceClass.WARNING and (race.first, race.second, race.buffer) not in seen
         ]
         found.sort(key=lambda race: race.kind)
     return Races(tuple(found), check.more, program, happened)
+
+
+def _with_an_event(race: Race) -> Repair:
+    """Say what to do about an order that CUDA cannot see. To wait for the first of them might be to wait for ever."""
+    a, b = race.first.name, race.second.name
+    return Repair(f"order {a} and {b} by an event or a synchronise as well, and issue first what has to come first")
 
 
 # ------------------------------------------------------------------------------------------------------------ the check
