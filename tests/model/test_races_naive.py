@@ -31,6 +31,7 @@ from gapless.model.value_order import ValueWalk
 Job = tuple[int, int]  # row, and which run of it
 ALLOCATIONS = (CallKind.MALLOC, CallKind.MALLOC_ASYNC)
 FREES = (CallKind.FREE, CallKind.FREE_ASYNC)
+NO_BYTES = (OpKind.KERNEL, OpKind.WRITE_VALUE, OpKind.WAIT_VALUE)
 
 
 @dataclass
@@ -182,7 +183,7 @@ class Naive:
     def operation(self, job: Job, stream: int, waits_of: dict[int, list[int]], empty: bool = False) -> None:
         row = job[0]
         op = self.r["op"][row]
-        empty = empty or op == OpKind.MALLOC or (self.r["bytes"][row] == 0 and op != OpKind.KERNEL)
+        empty = empty or op == OpKind.MALLOC or (self.r["bytes"][row] == 0 and op not in NO_BYTES)
         record = op == OpKind.RECORD
         self.jobs.append(job)
         self.edge(("begin", row), ("start", job))  # HB2

@@ -21,6 +21,7 @@ from gapless.model.units import ms
 EVENTS = (CallKind.RECORD, CallKind.WAIT_EVENT, CallKind.SYNC_EVENT, CallKind.QUERY, CallKind.ELAPSED)
 MESSAGES = (CallKind.SEND, CallKind.RECEIVE)
 GRAPHS = (CallKind.CAPTURE_END, CallKind.GRAPH_LAUNCH)
+WORDS = (CallKind.WRITE_VALUE, CallKind.WAIT_VALUE, CallKind.STORE)
 NUMBERS = ("call", "op", "duration", "bytes", "cost", "src", "dst", "device", "flags")
 
 
@@ -34,6 +35,8 @@ def content(program: Program) -> list[Any]:
     def things(call: int) -> list[Any]:
         if call in EVENTS:
             return program.events
+        if call in WORDS:
+            return program.words
         return program.messages if call in MESSAGES else program.graphs if call in GRAPHS else program.buffers
 
     def second(row: int) -> Any:

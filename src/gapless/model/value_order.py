@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from .happens_before import NOTHING, Happened, Step, Walk
+from .happens_before import NOTHING, Happened, State, Step, Walk, _Stream
 from .kinds import CallKind, OpKind
 from .ordering import is_blocking
 from .program import Program
@@ -26,6 +26,9 @@ class ValueWalk(Walk):
         self._number = {row: number for number, row in enumerate(self._issued)}
         self._stands_for: dict[int, int] = {}  # event -> its record, as far as calls have come
         self._done: set[int] = set()
+        self._at = 0  # place in the order of issue of what has its turn
+        self._mine: _Stream | None = None  # the stream of the operation that has its turn
+        self._history: dict[int, list[tuple[int, State]]] = {id(s): [] for s in self._streams}
         self._inside: list[int] = [-1] * len(program.threads)  # the synchronous operation that a thread waits for
 
     def steps(self) -> Iterator[Step]:
@@ -76,6 +79,7 @@ class ValueWalk(Walk):
     def _make(self, row: int) -> Iterator[Step]:
         """Make a call; what it puts into a stream waits for its turn there."""
         op = self._ops[row]
+        self._at, self._mine = self._number[row], None
         if op < 0:
             self._about[row] = self._stands_for.get(self._objects[row], -1)
             yield self._call(row)
@@ -109,8 +113,16 @@ class ValueWalk(Walk):
             others = [s for s, other in enumerate(self._streams) if other in stream.held_by]
         return not self._is_held([s for s in others if s != self._on[row]], row)
 
+    def _whole(self, stream: _Stream) -> list[State]:
+        """Give all work of a stream that was issued before what has its turn; what came later may have been there."""
+        if stream is self._mine:
+            return super()._whole(stream)
+        before = [state for number, state in self._history[id(stream)] if number < self._at]
+        return [before[-1], *stream.overtaken] if before else []
+
     def _run(self, row: int) -> Iterator[Step]:
         op = self._ops[row]
+        self._at, self._mine = self._number[row], self._streams[self._on[row]]
         if op == OpKind.BATCH:
             yield from self._batch(row)
         elif op == OpKind.GRAPH:
@@ -120,6 +132,10 @@ class ValueWalk(Walk):
         if op == OpKind.RECORD:
             self._snapshot_of[row] = self._events[self._objects[row]] or NOTHING
         self._done.add(row)
+        for stream in self._streams:
+            history, line = self._history[id(stream)], stream.line
+            if line.count and (not history or history[-1][1][1:] != (line.index, line.count)):
+                history.append((self._number[row], line.state()))
 
     def _fenced_by(self, stream: int) -> list[int]:
         """Give the blocking streams of a legacy stream's device; none for any other stream."""
