@@ -27,3 +27,4 @@ html_css_files = ["gapless.css"]
 html_show_sphinx = False
 html_copy_source = False
 html_theme_options = {"navigation_with_keys": True, "top_of_page_buttons": []}
+smartquotes = False  # options keep their two hyphens

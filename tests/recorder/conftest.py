@@ -83,11 +83,16 @@ def fake(headers: Path, shared_build: Path) -> Fake:
     includes = ["-I", str(NATIVE / "shim"), "-isystem", str(headers), f"-DKERNEL={kernel[1]}"]
     if not cuda.exists():
         build(cuda, ["-shared", "-fPIC", *includes, str(HERE / "fake" / "cuda.c"), "-ldl", "-lpthread"])
+    driver = shared_build / "driver" / "libcuda.so.1"  # what shows that there is one
+    driver.parent.mkdir(exist_ok=True)
+    if not driver.exists():
+        build(driver, ["-shared", "-fPIC", "-x", "c", os.devnull])
     if not program.exists():
         build(program, ["-g", str(HERE / "fake" / "program.c"), f"-L{shared_build}", "-lfakecuda",
                         f"-Wl,-rpath,{shared_build}", "-lpthread"])  # fmt: skip
     environment = {
-        **os.environ, "GAPLESS_CUPTI": str(cuda), "XDG_CACHE_HOME": str(shared_build / "cache"), "FAKE": str(cuda)
+        **os.environ, "GAPLESS_CUPTI": str(cuda), "XDG_CACHE_HOME": str(shared_build / "cache"), "FAKE": str(cuda),
+        "LD_LIBRARY_PATH": str(driver.parent),
     }  # fmt: skip
     environment.pop("CUDA_INJECTION64_PATH", None)
     with patch.dict(os.environ, environment):

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import gapless
+from gapless.recorder.library import missing_driver
 from gapless.recorder.recording import Recording
 
 SCRIPT = """
@@ -98,6 +99,18 @@ def test_explaining_is_registered_from_above(tmp_path: Path, monkeypatch: pytest
     assert Recording.explained_by is gapless.explain
     with pytest.raises(gapless.GaplessError, match="has not ended"):
         recording.timeline()
+
+
+def test_without_a_driver_entering_says_so(fake: Any) -> None:
+    """Without it CUPTI is not even asked: some versions call themselves without end then."""
+    script = (
+        "import gapless\ntry:\n    gapless.record().__enter__()\nexcept gapless.GaplessError as why:\n    print(why)"
+    )
+    environment = {name: value for name, value in fake.environment.items() if name != "LD_LIBRARY_PATH"}
+    if not missing_driver():
+        pytest.skip("this machine has a driver")
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert "no NVIDIA driver" in done.stdout
 
 
 def test_without_cupti_entering_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from gapless.recorder import library
+
 from gapless.timeline.sources.recording_format import Block, Space
 
 HERE = Path(__file__).parent
@@ -137,6 +139,7 @@ def test_a_program_without_cuda(fake: Any, tmp_path: Path) -> None:
     done = fake.record(tmp_path / "a.gapless", command=["true"])
     assert done.returncode == 0
     assert "did not use CUDA" in done.stderr
+    assert ("no NVIDIA driver" in done.stderr) is bool(library.missing_driver())
 
 
 def test_cupti_held_by_another(fake: Any, content: Content, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gapless.model.errors import GaplessError
 from gapless.recorder import blocks, names, symbols
-from gapless.recorder.library import find_cupti, find_library, version
+from gapless.recorder.library import find_cupti, find_library, missing_driver, version
 from gapless.timeline.sources.recording_format import Block
 
 _PROFILERS = ("nsys", "ncu", "nvprof", "compute-sanitizer", "cuda-gdb")
@@ -133,8 +133,8 @@ def summary(path: Path) -> str:
     found = blocks.content(path)
     size = path.stat().st_size
     if not found.started:
-        why = found.notes or ["The program did not use CUDA, or ended before CUDA had started."]
-        return f"{path} holds no GPU activity. {' '.join(why)}"
+        why = found.notes or ["The program did not use CUDA, or ended before CUDA had started.", missing_driver()]
+        return f"{path} holds no GPU activity. {' '.join(why)}".rstrip()
     processes = len(found.started)
     lines = [f"{path}: {found.records:,} records of {processes} process{'es' * (processes > 1)}, {size / 1e6:,.1f} MB"]
     lines += found.notes

@@ -6,6 +6,7 @@ It needs CUPTI twice: the headers to be compiled, ``libcupti`` when a program ru
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import re
@@ -81,6 +82,15 @@ def find_cupti() -> Path:
     for cupti in cuptis():
         return cupti.library
     raise GaplessError(_NO_CUPTI)
+
+
+def missing_driver() -> str:
+    """Say that this machine has no driver for NVIDIA's GPUs; nothing where it has one."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return "There is no NVIDIA driver on this machine (libcuda.so.1 is not found)."
+    return ""
 
 
 def find_library() -> Path:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from gapless.model.errors import GaplessError
 from gapless.recorder import blocks
-from gapless.recorder.library import find_cupti, find_library, version
+from gapless.recorder.library import find_cupti, find_library, missing_driver, version
 
 if TYPE_CHECKING:
     from gapless.timeline.timeline import Timeline
@@ -52,6 +52,8 @@ class Recording:
         if self._state != "new":
             raise GaplessError("A recording records once: make another with gapless.record().")
         library = _library()
+        if missing := missing_driver():  # some CUPTIs call themselves without end when they look for it
+            raise GaplessError(f"Nothing can be recorded. {missing}")
         blocks.make(self.path, force=self._force)
         problem = ctypes.create_string_buffer(_PROBLEM)
         os.environ.setdefault("NVTX_INJECTION64_PATH", str(find_cupti().resolve()))  # so that ranges reach CUPTI
