@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from gapless.recorder import library
-
 from gapless.timeline.sources.recording_format import Block, Space
 
 HERE = Path(__file__).parent
