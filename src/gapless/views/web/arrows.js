@@ -46,8 +46,10 @@ function drawArrow(painter, { from, to, look }, strong) {
     ctx.lineWidth = 3;
     ctx.moveTo(x1, b.y - 1);
     ctx.lineTo(x1, b.y + b.height + 1);
-    ctx.stroke(); // a barrier, and not an arrow's head
-  } else if (strong || look !== "launch") {
+    ctx.stroke(); // a barrier, with the arrow's head before it
+    ctx.beginPath();
+  }
+  if (strong || look !== "launch") {
     ctx.moveTo(x1, y1);
     ctx.lineTo(x1 - 3, y1 - 6 * down);
     ctx.lineTo(x1 + 3, y1 - 6 * down);

@@ -105,7 +105,7 @@ export function tell(view, item) {
   const { note } = view.parts;
   note.hidden = item < 0;
   if (item < 0) return;
-  const { name, facts } = describe(view.scene, item);
+  const { name, facts } = describe(view, item);
   const list = make("dl");
   for (const [what, value] of facts) list.append(make("dt", { text: what }), make("dd", { text: value }));
   note.replaceChildren(make("strong", { text: name }), list);

@@ -58,7 +58,10 @@ class Fingers {
   move(event) {
     const { view } = this;
     if (!this.pressed.has(event.pointerId)) {
-      if (event.pointerType === "mouse") view.hover(view.itemAt(event.offsetX, event.offsetY), view.rowAt(event.offsetY)?.lane);
+      if (event.pointerType !== "mouse") return;
+      const lane = view.rowAt(event.offsetY)?.lane;
+      view.parts.canvas.title = lane && event.offsetX < view.gutter ? view.spell(lane) : ""; // labels are cut short
+      view.hover(view.itemAt(event.offsetX, event.offsetY), lane);
       return;
     }
     const before = [...this.pressed.values()];

@@ -8,13 +8,14 @@
 //   view.fit()               all of it
 //   view.light(k, nth)       finding k (from 0): its spans lit up, the nth (default: a typical one) in view; null: none
 //   view.lightPath(on)       the critical path lit up, all else dim
+//   view.rule(times)         dashed lines at times to compare with, in ns, below the intervals
 //   view.play(ns)            a playhead: what comes after it is only hinted at; null: none
 //   await view.load(scene, {keep: true})   another scene, at the same stretch of time
 //   view.follow(other)       two views zoom and pan together
 //   view.destroy()
 // Options of mount: {compact: true} leaves out the bar and the map, {map: false} the map alone; {stretch} makes lanes
 // higher; {label} names the view for a screen reader; {groups} are the groups of lanes shown at first; {launches: false} draws
-// which call issued what only for what has the focus; {onmove(t0, t1)} and {onfocus(item)} are told what the user does.
+// which call issued what only for what has the focus; {spelt: {H2D: "H2D copy in"}} spells labels of lanes out where there is room; {onmove(t0, t1)} and {onfocus(item)} are told what the user does.
 
 import { Track, unpack } from "./scene.js";
 import { Painter } from "./paint.js";
@@ -54,6 +55,7 @@ export class LaneView {
     this.hovered = this.focused = -1; // items, and the lanes in which they are meant
     this.hoverLane = this.focusLane = null;
     this.cursor = null;
+    this.rules = [];
     this.followers = new Set();
     this.parts = furnish(element, this);
     this.painter = new Painter(this.parts.canvas);
@@ -178,6 +180,16 @@ export class LaneView {
     this.layOut();
   }
 
+  rule(times) {
+    this.rules = times;
+    this.draw();
+  }
+
+  /** The label of a lane, spelt out. */
+  spell({ label }) {
+    return this.options.spelt?.[label] ?? label;
+  }
+
   play(time) {
     this.cursor = time;
     this.draw();
@@ -194,7 +206,7 @@ export class LaneView {
         const wide = this.t1 - this.t0;
         this.show(start - wide * 0.4, start + wide * 0.6);
       }
-      this.parts.live.textContent = sentence(this.scene, item);
+      this.parts.live.textContent = sentence(this, item);
     }
     this.options.onfocus?.(item);
     this.draw();
@@ -225,7 +237,7 @@ export class LaneView {
       if (lane.group !== group) {
         group = lane.group;
         if (!this.options.compact) {
-          rows.push({ y, height: HEAD, text: TITLES[group] });
+          rows.push({ y, height: HEAD, text: TITLES[group], measured: lane.measured });
           y += HEAD;
         }
       }
@@ -312,7 +324,7 @@ export class LaneView {
       gutter: this.gutter, axisHeight: AXIS, rows: this.rows, rowOf: this.rowOf, theme: themeNow(),
       finding: this.finding === null ? null : findings[this.finding], hovered: this.hovered, hoverLane: this.hoverLane,
       focused: this.focused, focusLane: this.focusLane,
-      cursor: this.cursor, path: this.path, pathOf: (lane, number) => this.pathOf(lane, number),
+      cursor: this.cursor, rules: this.rules, spell: (lane) => this.spell(lane), path: this.path, pathOf: (lane, number) => this.pathOf(lane, number),
       arrows: this.arrowsOn, launches: this.options.launches ?? true, ...ticks,
     };
   }

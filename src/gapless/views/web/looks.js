@@ -5,13 +5,13 @@ export const INK = {
     paper: "#ffffff", ink: "#1b1f24", muted: "#667080", faint: "#e6e9ed", band: "#f6f7f9", ring: "#0b57d0", path: "#101418",
     mark: "rgba(222,158,0,0.20)", sm: "#26946f", h2d: "#4c97dc", d2h: "#e29cca", peer: "#b98600", memory: "#8cc3b0",
     host: "#a08a64", call: "#a7afba", block: "#e08a3c", alloc: "#bf4f3f", range: "#c3cad4", step: "#9aa7bd",
-    finding: "#d99e00", launch: "#8a94a3", event: "#5a54c9", fence: "#b83a2a", record: "#5a54c9", wait: "#5a54c9",
+    finding: "#d99e00", launch: "#8a94a3", event: "#5a54c9", fence: "#b83a2a", record: "#5a54c9", wait: "#5a54c9", rule: "#6b4fbb",
   },
   dark: {
     paper: "#14171b", ink: "#e4e7eb", muted: "#98a2b0", faint: "#282d34", band: "#191d22", ring: "#8ab4f8", path: "#ffffff",
     mark: "rgba(255,200,60,0.17)", sm: "#2a9c77", h2d: "#5aa7ea", d2h: "#f0b0da", peer: "#d9a52c", memory: "#6d9f8e",
     host: "#a8936c", call: "#66707e", block: "#e5954a", alloc: "#d96a58", range: "#4a535f", step: "#6b7890",
-    finding: "#f0b92d", launch: "#7d8796", event: "#a5a0ff", fence: "#ff7d6b", record: "#a5a0ff", wait: "#a5a0ff",
+    finding: "#f0b92d", launch: "#7d8796", event: "#a5a0ff", fence: "#ff7d6b", record: "#a5a0ff", wait: "#a5a0ff", rule: "#b9a5ff",
   },
 };
 // Kinds differ in pattern as well as in colour.

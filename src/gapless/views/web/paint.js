@@ -6,8 +6,10 @@ import { bare, glyph, INK, legible, PATTERN, patternOf } from "./looks.js";
 
 const FONT = '11px ui-sans-serif, system-ui, -apple-system, "Segoe UI", Roboto, sans-serif';
 const LETTER = 6; // px that a letter of a block's name takes, about
+const HALO = 4; // px of a block's own colour around its name, half of them outside the letters
 const STEPS = 8; // heights of a column of tiny intervals
 const APART = 14; // px between records and waits of events, on average, from which they are drawn
+const FIGURES = 90; // px of the gutter from which it says how busy a lane is
 const MOST_BANDS = 400; // beyond which they are not drawn one by one
 
 /** Paints one frame of what a view shows: {scene, t0, t1, width, height, gutter, rows, ...} (see LaneView.frame). */
@@ -37,6 +39,7 @@ export class Painter {
     ctx.rect(frame.gutter, 0, frame.width - frame.gutter, frame.height);
     ctx.clip();
     if (frame.finding) this.bands(frame.finding);
+    this.rules();
     this.lanes();
     if (frame.arrows) drawArrows(this);
     this.ring(frame.hovered, frame.hoverLane, this.ink.muted);
@@ -70,6 +73,14 @@ export class Painter {
       ctx.fillText(tick.label, x + 3, frame.axisHeight / 2);
     }
     ctx.fillText(frame.unit, 4, frame.axisHeight / 2);
+  }
+
+  /** Dashed lines at times that are compared with: below the intervals, of which they hide nothing. */
+  rules() {
+    const { ctx, frame, ink } = this;
+    ctx.setLineDash([5, 4]);
+    for (const time of frame.rules) this.line(this.x(time), frame.axisHeight, frame.height, ink.rule, 1.5);
+    ctx.setLineDash([]);
   }
 
   line(x, y0, y1, color, width) {
@@ -212,12 +223,15 @@ export class Painter {
     ctx.fillStyle = legible(ink[look]);
     ctx.textAlign = "left";
     const text = name.length <= room ? name : name.slice(0, room - 1) + "…";
+    const place = [text, Math.max(from, frame.gutter) + 4, y + height / 2 + 0.5, wide - 6];
     if (PATTERN[look]) {
-      ctx.fillStyle = ink[look];
-      ctx.fillRect(Math.max(from, frame.gutter) + 2, y + 1, Math.min(ctx.measureText(text).width + 4, wide - 4), height - 2);
-      ctx.fillStyle = legible(ink[look]);
+      // A halo clears the pattern around the letters alone, so that the block stays one piece.
+      ctx.strokeStyle = ink[look];
+      ctx.lineWidth = HALO;
+      ctx.lineJoin = "round";
+      ctx.strokeText(...place);
     }
-    ctx.fillText(text, Math.max(from, frame.gutter) + 4, y + height / 2 + 0.5, wide - 6);
+    ctx.fillText(...place);
   }
 
   /** Records and waits of events: a dot where it is recorded, a bar with a notch where a stream waits for it. */
@@ -270,15 +284,17 @@ export class Painter {
         ctx.fillStyle = ink.muted;
         ctx.textAlign = "left";
         ctx.fillText(row.text, 4, row.y + row.height / 2, frame.gutter - 8);
+        ctx.textAlign = "right";
+        if (row.measured && frame.gutter >= FIGURES) ctx.fillText("busy", frame.gutter - 6, row.y + row.height / 2);
         continue;
       }
       const middle = row.y + row.height / 2;
       const share = row.lane.measured ? row.lane.busy.share(...measured) : null;
-      const figure = share === null || frame.gutter < 90 ? "" : `${share > 0 && share < 0.005 ? "<1" : Math.round(share * 100)} %`;
+      const figure = share === null || frame.gutter < FIGURES ? "" : `${share > 0 && share < 0.005 ? "<1" : Math.round(share * 100)} %`;
       ctx.fillStyle = ink.ink;
       ctx.textAlign = "left";
       const room = frame.gutter - 16 - (figure ? 34 : 0);
-      if (row.height >= 10) ctx.fillText(this.fitting([row.lane.label, row.lane.label.split(" (")[0], row.lane.short], room), 8, middle);
+      if (row.height >= 10) ctx.fillText(this.fitting([frame.spell(row.lane), row.lane.label, row.lane.label.split(" (")[0], row.lane.short], room), 8, middle);
       ctx.fillStyle = ink.muted;
       ctx.textAlign = "right";
       if (figure) ctx.fillText(figure, frame.gutter - 6, middle);

@@ -41,13 +41,14 @@ export function ticksOf(t0, t1, most) {
 
 const SHOWN_ARROWS = 4;
 
-/** What there is to say of an item: its name, and [what, value] pairs. */
-export function describe(scene, item) {
+/** What there is to say of an item of a view's scene: its name, and [what, value] pairs. */
+export function describe(view, item) {
+  const { scene } = view;
   const { items, kinds } = scene;
   const kind = kinds[items.kind[item]];
   const name = scene.text(items.name[item]) || kind.word;
   const lane = scene.lanes[scene.laneOf[item]];
-  const facts = [["", `${kind.word}${lane ? `, ${lane.group === "findings" ? `number ${lane.short}` : lane.label}` : ""}`]];
+  const facts = [["", `${kind.word}${lane ? `, ${lane.group === "findings" ? `number ${lane.short}` : view.spell(lane)}` : ""}`]];
   facts.push(["at", duration(items.start[item])]);
   if (items.length[item] > 0) facts.push(["takes", duration(items.length[item])]);
   const bytes = items.bytes[item];
@@ -79,7 +80,7 @@ function otherWords(scene, item, { other, kind, incoming }) {
 }
 
 /** The same as one sentence, for a screen reader. */
-export function sentence(scene, item) {
-  const { name, facts } = describe(scene, item);
+export function sentence(view, item) {
+  const { name, facts } = describe(view, item);
   return `${name}: ${facts.map(([what, value]) => (what ? `${what} ${value}` : value)).join(", ")}.`;
 }
