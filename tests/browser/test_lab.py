@@ -116,6 +116,12 @@ def test_the_picture_alone_says_why(show, keep, slug):
     assert words.count(said) >= 3
     assert page.locator(".over .mark").all_inner_texts() == ["3N", "N+2"]
     assert page.locator(".over .issued").all_inner_texts() == ["▾ 12 operations issued"]
+    legend = page.locator("#stage .legend li").all_inner_texts()
+    assert legend[-2:] == ["3N: serial time", "N+2: pipelined time"]
+    assert any("waits for its start (out0 waits for k0)" in line for line in legend) == (slug == "forgotten-copy")
+    expect(page.locator("#told li").first).to_contain_text("6.00 ms in 3 gaps")
+    expect(page.locator("#told li").first).to_contain_text("for example, in1 waits for out0")
+    expect(page.locator("#told li").nth(1)).not_to_contain_text("gaps")
     keep(page, f"{slug}")
     keep(page.locator("#stage"), f"{slug}-lanes")
 

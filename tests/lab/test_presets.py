@@ -106,11 +106,11 @@ def test_races_are_told_with_lines_and_what_to_add():
 
 def test_the_reasons_name_the_fence_and_the_stream():
     fence = {one["words"][0] for one in played("forgotten-copy")["idle"] if one["engine"] == "H2D"}
-    assert fence == {"default stream", "no more work"}
+    assert fence == {"default stream", "nothing more to do"}
     order = {one["words"][0] for one in played("pinned-one-stream")["idle"] if one["engine"] == "SM"}
-    assert order == {"stream order", "no more work"}
+    assert order == {"stream order", "nothing more to do"}
     held = {one["words"][0] for one in played("pageable-four-streams")["idle"] if one["engine"] == "H2D"}
-    assert held == {"host held", "no more work"}
+    assert held == {"host held", "nothing more to do"}
 
 
 def test_what_the_host_issues_in_no_time_is_told():

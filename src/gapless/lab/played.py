@@ -115,10 +115,12 @@ def _numbers_of_loop(loop: ChunkLoop, run: Schedule) -> list[dict[str, Any]]:
     about = this.about
     if this.value is not None and not fits:
         about = f"the closed form of the teaching machine: {wording.duration(this.value / 1e9)} ({this.about})"
+    stage = "one stage" if len(set(loop.stages())) == 1 else "the longest stage"
+    pace = f"{stage} of each chunk, plus filling and draining"
     return [
         _number("serial", serial.reads, serial.value or 0, f"one stage after another, N = {loop.chunks} chunks"),
         _number("this loop", this.reads if fits else "", run.makespan, about),
-        _number("pipelined", pipelined.reads, pipelined.value or 0, "all engines busy at once"),
+        _number("pipelined", pipelined.reads, pipelined.value or 0, f"all engines busy at once: {pace}"),
     ]
 
 
@@ -211,7 +213,7 @@ def _words(run: Schedule, gap: Gap) -> list[str]:
     """Say in a word or two what an engine waits for: the longest first, of which the picture takes what fits."""
     bound, by, call = gap.cause
     if gap.op < 0:
-        return ["no more work", "done"]
+        return ["nothing more to do", "nothing more", "nothing"]
     if call < 0:
         return _WORDS.get(bound, [])
     kind = run.program.rows.call[call]

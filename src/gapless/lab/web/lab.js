@@ -198,7 +198,11 @@ function drawn() {
 
 /** Lines across the lanes: what a loop takes serially and pipelined. */
 function marksOf({ numbers, title }) {
-  return title ? [numbers[0], numbers[2]].map(({ reads, time }) => ({ text: reads.length < 8 ? reads : reads === numbers[0].reads ? "serial" : "pipelined", time })) : [];
+  if (!title) return [];
+  return [numbers[0], numbers[2]].map(({ name, reads, time }) => {
+    const short = reads.length < 8;
+    return { text: short ? reads : name, time, means: short ? `${reads}: ${name} time` : `${name} time` };
+  });
 }
 
 function lineMarks({ races, expected, failed }) {

@@ -15,5 +15,8 @@ export function make(tag, { text, on = {}, ...attributes } = {}, ...children) {
 
 export const LOOKS = { H2D: "h2d", SM: "sm", D2H: "d2h", P2P: "peer", copy: "h2d" };
 
+/** What the engines do, spelt out. */
+export const SPELT = { H2D: "H2D copy in", SM: "SM kernels", D2H: "D2H copy out" };
+
 /** The look of an engine by its label, which may name a device: "H2D.1". */
 export const lookOf = (engine) => LOOKS[engine.split(".")[0]] ?? "host";

@@ -1,6 +1,6 @@
 // Play, step and scrub: where the playhead is, and what each engine does there.
 
-import { $, lookOf, make } from "./parts.js";
+import { $, lookOf, make, SPELT } from "./parts.js";
 import { duration as inUnits } from "./words.js";
 
 const SECONDS = 6; // that a whole run plays
@@ -131,7 +131,7 @@ export class Player {
     const said = busy.length ? busy.slice(0, 4).map((op) => `${op.name} (stream ${op.stream})`).join(", ") + (busy.length > 4 ? ` and ${busy.length - 4} more` : "")
       : gap ? `idle: ${gap.why}` : "idle";
     return [
-      make("dt", { class: lookOf(engine), text: engine }),
+      make("dt", { class: lookOf(engine), text: engine, title: SPELT[engine] }),
       make("dd", { class: busy.length ? "busy" : "idle", text: said }),
     ];
   }

@@ -1,14 +1,15 @@
 // The lanes: the drawing module of the views, with what the lab adds to it: lines at 3N and N+2, and words in the gaps.
 
 import { mount } from "./lanes.js";
-import { $, make } from "./parts.js";
+import { $, make, SPELT } from "./parts.js";
 
-const LETTER = 6.1; // px of a word in a gap, about
+const LETTER = 5.8; // px of a word in a gap, about
 const SIDES = 4; // px beside it
 const MOST_RACES = 40; // that are marked
 const ARROWS = {
-  fence: "fence: the default stream and the others wait for each other", event: "a stream waits for an event",
-  block: "the host waits for an operation",
+  fence: (to, from) => `the default stream's fence: the arrow's end waits for its start (${to} waits for ${from})`,
+  event: () => "a stream waits for an event",
+  block: () => "the host waits for an operation",
 };
 
 export class Stage {
@@ -32,6 +33,7 @@ export class Stage {
         launches: false,
         map: false,
         stretch: 1.25,
+        spelt: SPELT,
         onmove: () => this.place(),
         onfocus: (item) => this.focused(item >= 0 ? this.view.scene.text(this.view.scene.items.name[item]) : ""),
       });
@@ -42,11 +44,22 @@ export class Stage {
     this.run = run;
     this.end = end;
     this.view.limits = [-end * 0.01, end * 1.01];
-    const { kinds, kind } = this.view.scene.arrows;
-    const there = new Set(Array.from(kind, (one) => kinds[one].look));
-    this.legend.replaceChildren(...Object.entries(ARROWS).filter(([look]) => there.has(look)).map(([look, text]) => make("li", { class: look, text })));
+    this.view.rule(run.marks.map((mark) => mark.time));
+    this.legend.replaceChildren(...this.meanings());
     if (!zoomed) this.view.show(-end * 0.01, end * 1.01, { glide: false });
     this.place();
+  }
+
+  /** What the lines mean: an arrow of each kind that is there, and the times that the run is compared with. */
+  meanings() {
+    const { scene } = this.view;
+    const { arrows, items, kinds } = scene;
+    const name = (item) => scene.text(items.name[item]) || kinds[items.kind[item]].word;
+    const lines = Object.entries(ARROWS).flatMap(([look, says]) => {
+      const first = arrows.kind.findIndex((one) => arrows.kinds[one].look === look);
+      return first < 0 ? [] : [make("li", { class: look, text: says(name(arrows.to[first]), name(arrows.from[first])) })];
+    });
+    return [...lines, ...this.run.marks.map(({ means }) => make("li", { class: "rule", text: means }))];
   }
 
   /** Whether the whole run is in view. */
@@ -85,7 +98,6 @@ export class Stage {
       const mark = make("span", { class: "mark" }, make("span", { text }));
       mark.style.left = `${x}px`;
       mark.style.top = `${top}px`;
-      mark.style.height = `${view.height}px`;
       mark.classList.toggle("left", x > view.width - 60);
       parts.push(mark);
     }

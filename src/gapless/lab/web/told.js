@@ -1,6 +1,6 @@
 // What there is to say about a run, under the lanes: why engines wait, races, answers, expectations, calls that fail.
 
-import { $, lookOf, make } from "./parts.js";
+import { $, lookOf, make, SPELT } from "./parts.js";
 
 /** Show it; *point({line, op})* is told what the user wants to see. */
 export function tellRun(run, point) {
@@ -28,7 +28,7 @@ function section(title, look, rows) {
 /** A place that can be gone to: "line 4". */
 function place(line, point, op = "") {
   return line > 0
-    ? make("button", { type: "button", class: "link", text: `line ${line}`, on: { click: () => point({ line, op }) } })
+    ? make("button", { type: "button", class: "link", text: `line ${line}`, title: `line ${line} of the tape`, on: { click: () => point({ line, op }) } })
     : "";
 }
 
@@ -62,10 +62,11 @@ function failed(run, point) {
 }
 
 function reasons(run, point) {
+  const often = (text, count) => (count === 1 ? text : text ? `${text} in ${count} gaps` : `${count} times`);
   const rows = run.reasons.map(({ engine, text, count, why, line, by, op }) => make("li", {},
-    make("span", { class: `engine ${engine ? lookOf(engine) : ""}`, text: engine || "held up" }),
-    make("span", { class: "time", text: `${text}${count > 1 ? ` ×${count}` : ""}` }),
-    make("span", { class: "why" }, why, " ", place(line, point, op), by && by !== line ? " " : "", by !== line ? place(by, point) : "")));
+    make("span", { class: `engine ${engine ? lookOf(engine) : ""}`, text: engine || "held up", title: SPELT[engine] }),
+    make("span", { class: "time", text: often(text, count) }),
+    make("span", { class: "why" }, count > 1 ? `for example, ${why}` : why, " ", place(line, point, op), by && by !== line ? " " : "", by !== line ? place(by, point) : "")));
   if (run.more_reasons) rows.push(make("li", { text: `and ${run.more_reasons} more` }));
   const chain = run.chain ? [make("p", { class: "chain", text: run.chain })] : [];
   const title = section("Why engines wait", "", rows);
