@@ -172,6 +172,14 @@ def test_an_unknown_repair_is_refused(text):
         parse(text)
 
 
+@pytest.mark.parametrize("repairs", [["streams=2", "streams=4"], ["pin", "pin"]])
+def test_a_repair_is_asked_for_once(made, repairs):
+    gpu = made.Gpu()
+    made.loop(gpu)
+    with pytest.raises(GaplessError, match=f"{repairs[0]} and as {repairs[1]}"):
+        gpu.explain(apply=repairs)
+
+
 def test_a_slip_is_understood():
     with pytest.raises(GaplessError, match="Did you mean streams"):
         parse("stream=4")

@@ -42,10 +42,15 @@ class Gains:
 def gains(case: Case, findings: Sequence[Finding], repairs: Sequence[str], machine: Machine | None) -> Gains:
     """Predict what every finding's repair gains, and what *repairs*, asked for by name, give.
 
-    Raises GaplessError for a repair that there is not, and where repairs are asked of a run that cannot be replayed.
+    Raises GaplessError for a repair that there is not or that is named twice, and where repairs are asked of a run that
+    cannot be replayed.
     """
+    asked: dict[str, str] = {}
     for name in repairs:
-        parse(name)
+        slug, _ = parse(name)
+        if slug in asked:
+            raise GaplessError(f"{slug} is asked for twice, as {asked[slug]} and as {name}. Name it once.")
+        asked[slug] = name
     try:
         what_if = WhatIf(case.work, case.rates, machine)
         replayed = what_if.replay(case.wall / 1e6)
