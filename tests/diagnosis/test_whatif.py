@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 from pathlib import Path
 
@@ -102,3 +104,25 @@ def test_a_machine_of_ones_own(shared: Path):
     slow = gapless.Machine.named("h200", duplex="0.5")
     usual = gapless.explain(timeline, apply=["pin", "streams=4"]).prediction.speedup
     assert gapless.explain(timeline, apply=["pin", "streams=4"], machine=slow).prediction.speedup < usual
+
+
+class Full(io.TextIOWrapper):
+    """A file on a disk that is full."""
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_tape_that_does_not_fit_leaves_nothing(made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Neither of the two files, not even where the disk is full in the middle of the second."""
+    gpu = made.Gpu()
+    made.loop(gpu)
+    report = gpu.explain(apply=["streams=2"])
+    plain = Path.open
+    monkeypatch.setattr(
+        Path, "open",
+        lambda path, *how, **more: Full(plain(path, "xb")) if path.suffix == ".tape" else plain(path, *how, **more),
+    )  # fmt: skip
+    with pytest.raises(GaplessError, match=r"a\.tape cannot be written: No space left"):
+        save(report.repaired, tmp_path / "a.tape")
+    assert not list(tmp_path.iterdir())

@@ -134,6 +134,33 @@ def test_child_processes_share_the_file(fake: Any, content: Content, tmp_path: P
     assert all(found.ends[pid]["records"] == 2400 for pid in found.process)
 
 
+def test_force_takes_nothing_from_anybody(fake: Any, tmp_path: Path) -> None:
+    """Not the recording that is there, where the program cannot start, nor a file that is none."""
+    old, program, script = tmp_path / "old.gapless", tmp_path / "noexec", tmp_path / "my.py"
+    assert fake.record(old, command=["true"]).returncode == 0
+    before = old.read_bytes()
+    program.write_text("hi")
+    program.chmod(0o755)
+    script.write_text("print(1)")
+    assert fake.record(old, "--force", command=[program]).returncode == 2
+    assert old.read_bytes() == before
+    done = fake.record(script, "--force", command=["true"])
+    assert (done.returncode, script.read_text()) == (2, "print(1)")
+    assert "is no recording" in done.stderr
+    assert fake.record(old, "--force", command=["true"]).returncode == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["my.py", "noexec", "old.gapless"]
+
+
+@pytest.mark.parametrize(
+    "option", [["--after", "nan"], ["--for", "inf"], ["--for", "-1"], ["--max-size", "99999999999999999999999999"]]
+)
+def test_times_and_sizes_that_cannot_be(fake: Any, tmp_path: Path, option: list[str]) -> None:
+    done = fake.record(tmp_path / "a.gapless", *option, command=["true"])
+    assert done.returncode == 2
+    assert option[0] in done.stderr or "size" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_program_without_cuda(fake: Any, tmp_path: Path) -> None:
     done = fake.record(tmp_path / "a.gapless", command=["true"])
     assert done.returncode == 0

@@ -96,7 +96,7 @@ def test_bad_calls_run_nothing(
     assert taken.read_text() == "mine"
     assert "cannot be written" in wrong(capsys, "-o", str(tmp_path / "no" / "a.gapless"), *run)
     assert "1MiB or more" in wrong(capsys, "--max-size", "1KiB", *run)
-    assert "not less than 0" in wrong(capsys, "--for", "-1", *run)
+    assert "seconds, from 0" in wrong(capsys, "--for", "-1", *run)
     assert "is a profiler" in wrong(capsys, "--", "/opt/bin/nsys", "profile", "x")
     monkeypatch.setenv("CUDA_INJECTION64_PATH", "/opt/nsight/libToolsInjection64.so")
     assert "another tool watches" in wrong(capsys, *run)
@@ -115,6 +115,6 @@ def test_names_of_recordings(fake: Any, tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_force_overwrites(fake: Any, tmp_path: Path) -> None:
     path = tmp_path / "a.gapless"
-    path.write_bytes(b"old" * 1000)
+    path.write_bytes(b"\x93GAPLESS" + b"old" * 1000)  # a recording; --force leaves other files alone
     assert fake.record(path, "--force", command=["true"]).returncode == 0
-    assert path.read_bytes().startswith(b"\x93GAPLESS")
+    assert b"old" not in path.read_bytes()

@@ -55,13 +55,17 @@ def save(run: Run, path: str | Path, *, about: Sequence[str] = ()) -> SavedTape:
             raise GaplessError(f"{target} is there already and is left as it is. Choose another name.")
     program = _tape_program(run)
     text = "".join(f"# {line}\n" for line in (*about, *_LEFT_OUT)) + "\n" + write(program, f'"{machine.name}"')
+    texts = {machine: _tape_machine(run.schedule.machine).to_json() + "\n", tape: text}
+    made: list[Path] = []
     try:
-        with machine.open("x", encoding="utf-8") as file:
-            file.write(_tape_machine(run.schedule.machine).to_json() + "\n")
-        with tape.open("x", encoding="utf-8") as file:
-            file.write(text)
+        for target in texts:
+            with target.open("x", encoding="utf-8") as file:
+                made.append(target)
+                file.write(texts[target])
     except OSError as problem:
-        raise GaplessError(f"{problem.filename or tape} cannot be written: {problem.strerror or problem}") from None
+        for target in made:  # no half of it stays
+            target.unlink(missing_ok=True)
+        raise GaplessError(f"{problem.filename or made[-1]} cannot be written: {problem.strerror or problem}") from None
     return SavedTape(tape=tape, machine=machine)
 
 

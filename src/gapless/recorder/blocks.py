@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,15 +26,58 @@ from gapless.timeline.sources.recording_format import (
 
 
 def make(path: Path, *, force: bool) -> None:
-    """Make an empty recording. Raises GaplessError where it cannot, or the file is there and there is no *force*."""
-    header = np.array([(MAGIC, VERSION, FILE_HEADER.itemsize, time.time_ns(), 0)], FILE_HEADER)
+    """Make an empty recording; what ``made`` raises."""
+    with made(path, force=force):
+        pass
+
+
+@contextmanager
+def made(path: Path, *, force: bool) -> Iterator[None]:
+    """Make an empty recording, and take it back where what is done with it in the block fails.
+
+    With *force* an older recording gives way, but comes back then. Raises GaplessError where the file cannot be made,
+    is there without *force*, or is no recording.
+    """
+    older = _set_aside(path) if force else None
+    ours = False
     try:
-        with path.open("wb" if force else "xb") as file:
-            file.write(header.tobytes())
-    except FileExistsError:
-        raise GaplessError(f"{path} is there already: choose another name with -o, or give --force.") from None
+        try:
+            with path.open("xb") as file:
+                ours = True
+                header = np.array([(MAGIC, VERSION, FILE_HEADER.itemsize, time.time_ns(), 0)], FILE_HEADER)
+                file.write(header.tobytes())
+        except FileExistsError:
+            raise GaplessError(f"{path} is there already: choose another name with -o, or give --force.") from None
+        except OSError as problem:
+            raise GaplessError(f"{path} cannot be written: {problem.strerror}") from None
+        yield
+    except BaseException:
+        if ours:
+            path.unlink(missing_ok=True)
+        if older is not None:
+            older.replace(path)
+        raise
+    if older is not None:
+        older.unlink()
+
+
+def _set_aside(path: Path) -> Path | None:
+    """Move an older recording to a name beside it. Raises GaplessError for a file that is none."""
+    try:
+        if not path.exists():
+            return None
+        if path.is_file():
+            with path.open("rb") as file:
+                recording = path.stat().st_size == 0 or file.read(len(MAGIC)) == MAGIC
+        else:
+            recording = False
+        if not recording:
+            raise GaplessError(f"{path} is no recording and is left as it is: choose another name with -o.")
+        older = path.with_name(f".{path.name}.{os.getpid()}")
+        path.replace(older)
     except OSError as problem:
         raise GaplessError(f"{path} cannot be written: {problem.strerror}") from None
+    return older
 
 
 def append(path: Path, kind: Block, payload: bytes, *, process: int = 0) -> None:

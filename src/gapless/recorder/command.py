@@ -17,7 +17,8 @@ from gapless.recorder.library import find_cupti, find_library, missing_driver, v
 from gapless.timeline.sources.recording_format import Block
 
 _PROFILERS = ("nsys", "ncu", "nvprof", "compute-sanitizer", "cuda-gdb")
-_SMALLEST = 1 << 20  # bytes: less than that holds no recording
+_SMALLEST, _LARGEST = 1 << 20, 1 << 62  # bytes: less holds no recording, more fits in no file
+_LONGEST = 10_000_000  # seconds, some months
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,12 +52,11 @@ def record_command(command: Sequence[str], path: Path, settings: Settings, *, fo
     """
     program = check(command, settings)
     environment = traced_environment(path, settings, os.environ)
-    blocks.make(path, force=force)
-    try:
-        process = subprocess.Popen(list(command), executable=program, env=environment)
-    except OSError as problem:
-        path.unlink(missing_ok=True)
-        raise GaplessError(f"{command[0]} cannot be run: {problem.strerror}") from None
+    with blocks.made(path, force=force):
+        try:
+            process = subprocess.Popen(list(command), executable=program, env=environment)
+        except OSError as problem:
+            raise GaplessError(f"{command[0]} cannot be run: {problem.strerror}") from None
     status = _wait(process)
     ended = {"status": status, "signal": None} if status >= 0 else {"status": None, "signal": -status}
     with suppress(OSError):  # the disk is full, or a limit reached: the recording is what it is
@@ -83,8 +83,10 @@ def check(command: Sequence[str], settings: Settings) -> str:
             )
     if settings.max_size and settings.max_size < _SMALLEST:
         raise GaplessError(f"--max-size {settings.max_size} bytes hold no recording: give 1MiB or more.")
-    if min(settings.after, settings.seconds) < 0:
-        raise GaplessError("--after and --for are seconds, not less than 0.")
+    if not all(0 <= seconds <= _LONGEST for seconds in (settings.after, settings.seconds)):
+        raise GaplessError(f"--after and --for are seconds, from 0 to {_LONGEST:,}.")
+    if settings.max_size > _LARGEST:
+        raise GaplessError("--max-size is more than any file can hold.")
     program = shutil.which(command[0])
     if program is None:
         raise GaplessError(f"There is no program {command[0]}.")

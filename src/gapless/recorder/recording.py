@@ -54,7 +54,12 @@ class Recording:
         library = _library()
         if missing := missing_driver():  # some CUPTIs call themselves without end when they look for it
             raise GaplessError(f"Nothing can be recorded. {missing}")
-        blocks.make(self.path, force=self._force)
+        with blocks.made(self.path, force=self._force):
+            self._start(library)
+        self._state = "running"
+        return self
+
+    def _start(self, library: ctypes.CDLL) -> None:
         problem = ctypes.create_string_buffer(_PROBLEM)
         os.environ.setdefault("NVTX_INJECTION64_PATH", str(find_cupti().resolve()))  # so that ranges reach CUPTI
         failed = library.gapless_recorder_start(
@@ -63,8 +68,6 @@ class Recording:
         )  # fmt: skip
         if failed:
             raise GaplessError(f"Nothing can be recorded: {problem.value.decode(errors='replace')}.")
-        self._state = "running"
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
