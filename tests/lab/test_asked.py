@@ -25,6 +25,30 @@ def test_what_is_no_request_is_refused(body):
         understand(body)
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b'{"loop":' * 50_000, "nested too deeply"),
+        (b'{"loop": {"chunks": ' + b"[" * 50_000, "nested too deeply"),
+        (b'{"tape": "\\ud800"}', "not valid Unicode"),
+        (b'{"tape": "\\ud800x\\n"}', "not valid Unicode"),
+        (b'{"tape": "\\udc00"}', "not valid Unicode"),
+        (b'{"tape": "\\ud800\\u0041"}', "not valid Unicode"),
+        (b'{"loop": {"\\ud800": 1}}', "not valid Unicode"),
+        (b'{"tape": "\xff"}', "not UTF-8"),
+        (b'{"tape": "x', "truncated"),
+        (b'{"tape": "\\\\ud800', "truncated"),
+    ],
+)
+def test_a_request_that_cannot_be_read_says_why(body, said):
+    with pytest.raises(GaplessError, match=f"no request of the lab's page: .*{said}"):
+        understand(body)
+
+
+def test_any_character_may_be_escaped():
+    assert understand(b'{"tape": "# \\ud83d\\ude00 \\\\ud800"}').tape == "# \U0001f600 \\ud800"
+
+
 def test_a_tape_has_a_length():
     assert understand(json.dumps({"tape": "#" * LONGEST}).encode()).tape
     with pytest.raises(GaplessError, match="longer than 256 Ki"):

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import http.client
 import json
 import signal
 import socket
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from gapless.lab.app import make_app
+from gapless.lab.serving import Server
 from gapless.lab.workers import TooLongError, Workers
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -97,7 +102,9 @@ def test_it_plays(lab):
 
 def test_hostile_requests_are_answered(lab):
     assert "no request of the lab's page" in lab.play(other=1)["error"]["said"]
-    assert lab.ask("POST", "/play", b"\xff\x00\xfe").status == 400
+    for body in (b"\xff\x00\xfe", b'{"loop":' * 50_000, b'{"tape": "\\ud800"}', b'{"other": 1}'):
+        answer = lab.ask("POST", "/play", body)
+        assert (answer.status, "no request" in json.loads(answer.body)["error"]["said"]) == (400, True)
     assert lab.ask("POST", "/play", b'{"tape": "' + b"x" * (3 << 20)).status == 413
     assert "more than 20,000 lines" in lab.play(tape="repeat 1000000000\nquery default\nend")["error"]["said"]
     assert "no files" in lab.play(tape='machine "/etc/passwd"')["error"]["said"]
@@ -166,6 +173,55 @@ def test_a_kill_ends_it_while_it_works(start_lab):
         connection.sendall(f"POST /play HTTP/1.1\r\nHost: 127.0.0.1:{lab.port}\r\nContent-Length: 10\r\n\r\n".encode())
         assert lab.stop(signal.SIGTERM) == 0
     assert list(lab.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("path", ["/play", "/explain?name=x.json"])
+def test_what_it_works_on_when_it_ends_is_answered_and_nothing_is_said_of_it(path, tmp_path, monkeypatch, capfd):
+    working, stopped = threading.Event(), threading.Event()
+
+    async def endless(self, job, *, within, keep=True):
+        working.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    async def warm(self):
+        pass
+
+    monkeypatch.setattr(Workers, "do", endless)
+    monkeypatch.setattr(Workers, "warm", warm)
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as thread:
+        port = listener.getsockname()[1]
+        server = Server(make_app({f"127.0.0.1:{port}"}, tmp_path), lambda: None)
+        running = thread.submit(server.run, [listener])
+        try:
+            with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
+                connection.request("POST", path, b'{"loop": {}}')
+                assert working.wait(20)
+                server.should_exit = True  # what Ctrl-C does
+                answer = connection.getresponse()
+                told = json.loads(answer.read())
+        finally:
+            server.should_exit = True
+            running.result(20)
+    assert (answer.status, told["error"]["said"]) == (503, "the lab has been ended")
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert stopped.is_set()
+    assert capfd.readouterr().err == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_upload_that_is_not_complete_does_not_hold_up_its_end(start_lab, capfd):
+    lab = start_lab()
+    with socket.create_connection((lab.host, lab.port), timeout=20) as connection:
+        head = f"POST /explain?name=x HTTP/1.1\r\nHost: 127.0.0.1:{lab.port}\r\nContent-Length: 10\r\n"
+        connection.sendall(f"{head}Expect: 100-continue\r\n\r\n".encode())
+        assert b" 100 " in connection.recv(4096)  # it waits for the body now
+        assert lab.stop() == 0
+        assert b" 503 " in connection.recv(4096).split(b"\r\n")[0]
+    assert list(lab.folder.iterdir()) == []
+    assert capfd.readouterr().err == ""
 
 
 def test_a_taken_port_is_said(capsys):

@@ -26,10 +26,11 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 import gapless.views
-from gapless.lab.asked import LONGEST
+from gapless.lab.asked import LONGEST, understand
 from gapless.lab.guard import Guard
 from gapless.lab.presets import lesson
 from gapless.lab.workers import TooLongError, Workers
+from gapless.model.errors import GaplessError
 from gapless.views.wording import shorten, size, visible
 
 PLAY_WITHIN, EXPLAIN_WITHIN = 10.0, 180.0  # seconds
@@ -61,10 +62,10 @@ class Lab:
             if len(body) > 8 * LONGEST:  # JSON may write a character in six
                 return _json({"error": {"said": "this is more than the lab plays"}}, status=413)
         try:
-            asked = body.decode()
-        except UnicodeDecodeError:
-            return _json({"error": {"said": "this is no request of the lab's page: it is not UTF-8"}}, status=400)
-        return await self._work(request, {"play": asked}, PLAY_WITHIN, _TOO_LONG_TO_PLAY)
+            understand(bytes(body))
+        except GaplessError as problem:
+            return _json({"error": {"said": str(problem)}}, status=400)
+        return await self._work(request, {"play": body.decode()}, PLAY_WITHIN, _TOO_LONG_TO_PLAY)
 
     async def explain(self, request: Request) -> Response:
         """Explain an uploaded timeline: on disk while that lasts, deleted afterwards."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -27,9 +28,9 @@ class Asked(msgspec.Struct, forbid_unknown_fields=True):
 def understand(body: bytes) -> Asked:
     """Read a request. Raises ``GaplessError`` for anything else."""
     try:
-        asked = msgspec.json.decode(body, type=Asked)
-    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-        raise GaplessError(f"this is no request of the lab's page: {problem}") from None
+        asked = msgspec.json.decode(body.decode(), type=Asked)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+        raise GaplessError(f"this is no request of the lab's page: {_why(problem, body)}") from None
     if (asked.loop is None) == (asked.tape is None):
         raise GaplessError("this is no request of the lab's page: it has a loop or a tape, not both and not none")
     if asked.tape is not None and len(asked.tape) > LONGEST:
@@ -38,6 +39,22 @@ def understand(body: bytes) -> Asked:
             "Play it on the command line: gapless simulate TAPE"
         )
     return asked
+
+
+def _why(problem: Exception, body: bytes) -> str:
+    """Say why a request cannot be read."""
+    if isinstance(problem, UnicodeDecodeError):
+        return "it is not UTF-8"
+    if isinstance(problem, RecursionError):
+        return "it is nested too deeply"
+    # msgspec may call half of a surrogate pair truncated input; the standard library reads it, but cannot write it
+    try:
+        json.dumps(json.loads(body), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return "its text is not valid Unicode (half of a surrogate pair stands alone)"
+    except (ValueError, RecursionError):
+        pass
+    return str(problem)
 
 
 def loop_of(options: dict[str, Any]) -> ChunkLoop:

@@ -11,24 +11,38 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from gapless.lab.app import make_app
+from gapless.lab.ending import Ending
 from gapless.model.errors import GaplessError
 
 HOST = "127.0.0.1"
 
 
-class _Server(uvicorn.Server):
-    """Says when it answers."""
+class Server(uvicorn.Server):
+    """Says when it answers, and ends without waiting for work that is under way."""
 
-    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
-        super().__init__(config)
+    def __init__(self, app: ASGIApp, started: Callable[[], None]) -> None:
+        self._ending = Ending(app)
         self._tell = started
+        super().__init__(
+            uvicorn.Config(
+                self._ending, log_level="error", access_log=False, server_header=False, timeout_graceful_shutdown=1,
+                ws="none",
+            )
+        )  # fmt: skip
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Say so once it answers."""
         await super().startup(sockets)
         if self.started:
             self._tell()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer whoever still waits, then close."""
+        self._ending.end()
+        await super().shutdown(sockets)
 
 
 def serve(*, port: int = 0, say: Callable[[str], None], browser: bool = True) -> None:
@@ -46,12 +60,9 @@ def serve(*, port: int = 0, say: Callable[[str], None], browser: bool = True) ->
                 threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
         app = make_app({f"{HOST}:{port}", f"localhost:{port}"}, Path(folder))
-        config = uvicorn.Config(
-            app, log_level="error", access_log=False, server_header=False, timeout_graceful_shutdown=1, ws="none"
-        )
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does, and leaves nothing behind
         try:
-            _Server(config, started).run(sockets=[listener])
+            Server(app, started).run(sockets=[listener])
         except KeyboardInterrupt:
             return
 
