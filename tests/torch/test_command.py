@@ -70,7 +70,7 @@ def test_what_a_dry_run_cannot_follow_is_said(tmp_path: Path) -> None:
         (["--dry"], "--dry is for a PyTorch program"),
         (["a.tape", "--", "python", "x.py"], "takes --dry and --json alone"),
         (["--explore", "3", "--", "python", "x.py"], "takes --dry and --json alone"),
-        (["--", "/nowhere/python3.99", "x.py"], "cannot be started"),
+        (["--", "/nowhere/python3.99", "-c", "pass"], "cannot be started"),
     ],
 )
 def test_a_wrong_call_says_what_is_wrong(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:

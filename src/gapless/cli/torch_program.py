@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as json_
 import os
-import subprocess
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -14,22 +14,34 @@ from gapless.cli.output import complain, drawn, json_of, to_console, write
 from gapless.cli.words import DONE, FAILED, WRONG
 from gapless.model.errors import GaplessError
 
+_STOPS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
 _WITH_VALUE = ("-X", "-W", "--check-hash-based-pycs")  # options of the interpreter that take one
 
 
 def check_program(command: Sequence[str], *, dry: bool, json: bool) -> int:
-    """Run a program under the check; give the exit status."""
+    """Run a program under the check; give the exit status: 128 + n where signal n stopped the program.
+
+    Ctrl-C and requests to end go to the program. Where it could still report, what it did until then is drawn.
+    """
+    from gapless.recorder.child import Child
+
     python, rest = _python(command)
+    if rest[0] not in ("-m", "-c") and not Path(rest[0]).exists():  # said here: importing torch takes seconds
+        raise GaplessError(f"{rest[0]}: there is no such script.")
     with tempfile.TemporaryDirectory(prefix="gapless-") as folder:
         report = Path(folder) / "report.json"
         run = [*python, "-m", "gapless.torch", str(report), "dry" if dry else "gpu", *rest]
         paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in paths if path)}
         try:
-            status = subprocess.run(run, env=environment, check=False).returncode
+            status = Child(run, environment).wait()
         except OSError as problem:
             raise GaplessError(f"{python[0]} cannot be started: {problem.strerror}") from None
         found = json_.loads(report.read_text()) if report.exists() else None
+    stop = next((number for number in _STOPS if status in (-number, 128 + number)), None)
+    if found is None and stop is not None:
+        complain(f"The program was stopped ({stop.name}) before there was a report.")
+        return 128 + stop
     if found is None or "error" in found:
         raise GaplessError(
             found["error"] if found else f"The program ended (status {status}) before there was a report."
@@ -46,6 +58,8 @@ def check_program(command: Sequence[str], *, dry: bool, json: bool) -> int:
         write(drawn(console, draw(checked, " ".join(rest), console, console.options)))
     if found["ended"]:
         complain(f"{found['ended']} What it did until then was checked.")
+    if stop is not None:
+        return 128 + stop
     return FAILED if not checked.ok else WRONG if found["ended"] else DONE
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
-import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,6 +11,7 @@ from pathlib import Path
 
 from gapless.model.errors import GaplessError
 from gapless.recorder import blocks, names, symbols
+from gapless.recorder.child import Child
 from gapless.recorder.library import find_cupti, find_library, missing_driver, version
 from gapless.timeline.sources.recording_format import Block
 
@@ -54,10 +53,10 @@ def record_command(command: Sequence[str], path: Path, settings: Settings, *, fo
     environment = traced_environment(path, settings, os.environ)
     with blocks.made(path, force=force):
         try:
-            process = subprocess.Popen(list(command), executable=program, env=environment)
+            child = Child(command, environment, program=program)
         except OSError as problem:
             raise GaplessError(f"{command[0]} cannot be run: {problem.strerror}") from None
-    status = _wait(process)
+    status = child.wait()
     ended = {"status": status, "signal": None} if status >= 0 else {"status": None, "signal": -status}
     with suppress(OSError):  # the disk is full, or a limit reached: the recording is what it is
         symbols.resolve(path)
@@ -110,24 +109,6 @@ def traced_environment(path: Path, settings: Settings, environment: Mapping[str,
         "GAPLESS_RECORD_LINES": "1" if settings.lines else "0",
         "GAPLESS_RECORD_ADDRESSES": "1" if settings.addresses else "0",
     }
-
-
-def _wait(process: subprocess.Popen[bytes]) -> int:
-    """Wait for the program. A terminal's Ctrl-C reaches it without help; a request to end is passed on."""
-
-    def leave_it(signum: int, frame: object) -> None:
-        """It is the program's business."""
-
-    def pass_on(signum: int, frame: object) -> None:
-        process.send_signal(signum)
-
-    handlers = {signal.SIGINT: leave_it, signal.SIGQUIT: leave_it, signal.SIGTERM: pass_on, signal.SIGHUP: pass_on}
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    try:
-        return process.wait()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def summary(path: Path) -> str:

@@ -14,9 +14,18 @@ from typing import Any
 
 from gapless.model.errors import GaplessError
 
+_INTERRUPTED = 130  # as shells report it
+
 
 def main() -> int:
     """Run the program; give the exit status that the program had."""
+    try:
+        return _check()
+    except KeyboardInterrupt:  # before the program began, or after it had ended
+        return _INTERRUPTED
+
+
+def _check() -> int:
     report, dry, program = Path(sys.argv[1]), sys.argv[2] == "dry", sys.argv[3:]
     try:
         from gapless.torch import check
@@ -27,7 +36,9 @@ def main() -> int:
         said: dict[str, Any] = {"checked": found.result.to_dict(), "ended": ended}
     except GaplessError as problem:
         said, status = {"error": str(problem)}, 2
-    report.write_text(json.dumps(said))
+    part = report.with_suffix(".part")  # a report is whole or not there: this may be killed at any time
+    part.write_text(json.dumps(said))
+    part.replace(report)
     return status
 
 
@@ -54,7 +65,7 @@ def _run(program: list[str]) -> tuple[str, int]:
             return "", 0
         return f"The program ended with status {end.code}.", end.code if isinstance(end.code, int) else 1
     except KeyboardInterrupt:
-        return "The program was interrupted.", 130
+        return "The program was interrupted.", _INTERRUPTED
     except GaplessError as problem:
         if not isinstance(problem, _not_followed()):
             raise
