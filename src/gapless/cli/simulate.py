@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from gapless.cli.output import blaming_itself, drawn, json_of, to_console, write
 from gapless.cli.tapes import as_on_a_tape, each, play_as_json, read_machine
@@ -31,6 +31,8 @@ def simulate(
     per_thread: bool = False,
     wait: Literal["device", "stream", "event", "query"] | None = None,
     allocation: Literal["malloc", "pool"] | None = None,
+    malloc: bool = False,
+    device_sync: bool = False,
     urgent: Literal["same", "high"] | None = None,
     copy_engines: Literal[1, 2] | None = None,
     tape: bool = False,
@@ -75,6 +77,10 @@ def simulate(
         Loop: how the host makes sure after each chunk that it may refill the source: what it waits for, or asks.
     allocation
         Loop: scratch memory of each chunk, from cudaMalloc or from the stream's pool.
+    malloc
+        Loop: cudaMalloc and cudaFree around each chunk. Short for --allocation malloc.
+    device_sync
+        Loop: cudaDeviceSynchronize after each chunk. Short for --wait device.
     urgent
         Loop: a short request of another thread beside the loop, with the same priority or a high one.
     copy_engines
@@ -86,6 +92,8 @@ def simulate(
     play
         Let the run happen before your eyes first, in eight seconds. Ctrl-C ends it.
     """
+    wait = _short("--device-sync", device_sync, "device", "--wait", wait)
+    allocation = _short("--malloc", malloc, "malloc", "--allocation", allocation)
     asked = {
         name: value
         for name, value in {
@@ -118,6 +126,20 @@ def simulate(
     if json:
         return play_as_json(tapes, playing(machine, replay))
     return _simulate_as_text(tapes, playing(machine, replay), animated=play)
+
+
+Choice = TypeVar("Choice", bound=str)
+
+
+def _short(short: str, given: bool, means: Choice, option: str, value: Choice | None) -> Choice | None:
+    """Give what an option and its short form say together. Raises GaplessError where they contradict each other."""
+    if not given:
+        return value
+    if value not in (None, means):
+        raise GaplessError(
+            f"{short} means {option} {means}, and {option} {value} stands there too. Leave one of them out."
+        )
+    return means
 
 
 def playing(profile: str | None, replay: str | None) -> Callable[[Path], Simulation]:
