@@ -26,7 +26,7 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 import gapless.views
-from gapless.lab.asked import LONGEST, understand
+from gapless.lab.asked import LONGEST, NoRequestError, understand
 from gapless.lab.guard import Guard
 from gapless.lab.presets import lesson
 from gapless.lab.workers import TooLongError, Workers
@@ -63,8 +63,10 @@ class Lab:
                 return _json({"error": {"said": "this is more than the lab plays"}}, status=413)
         try:
             understand(bytes(body))
-        except GaplessError as problem:
+        except NoRequestError as problem:
             return _json({"error": {"said": str(problem)}}, status=400)
+        except GaplessError:  # the page's own, but not to be played: the worker's answer says why
+            pass
         return await self._work(request, {"play": body.decode()}, PLAY_WITHIN, _TOO_LONG_TO_PLAY)
 
     async def explain(self, request: Request) -> Response:

@@ -25,14 +25,18 @@ class Asked(msgspec.Struct, forbid_unknown_fields=True):
     tape: str | None = None
 
 
+class NoRequestError(GaplessError):
+    """What came is none of the page's requests."""
+
+
 def understand(body: bytes) -> Asked:
     """Read a request. Raises ``GaplessError`` for anything else."""
     try:
         asked = msgspec.json.decode(body.decode(), type=Asked)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-        raise GaplessError(f"this is no request of the lab's page: {_why(problem, body)}") from None
+        raise NoRequestError(f"this is no request of the lab's page: {_why(problem, body)}") from None
     if (asked.loop is None) == (asked.tape is None):
-        raise GaplessError("this is no request of the lab's page: it has a loop or a tape, not both and not none")
+        raise NoRequestError("this is no request of the lab's page: it has a loop or a tape, not both and not none")
     if asked.tape is not None and len(asked.tape) > LONGEST:
         raise GaplessError(
             f"the tape is longer than {LONGEST >> 10} Ki characters; the lab plays shorter ones. "
