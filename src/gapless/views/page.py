@@ -6,9 +6,9 @@ Text from outside is text and nothing but text: no markup of rich's is interpret
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self, TypeVar
 
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
@@ -18,9 +18,11 @@ from gapless.views import wording
 
 PROSE = 100  # columns of running text at most: longer lines are hard to read
 GUTTER = 4  # columns left of a lane and of running text
+MOST_RACES = 20  # that are told, alike ones as one
 WIDEST_LANE = 160
 NARROWEST_LANE = 24  # with figures beside it; below that the figures give way
 COLORS = {Engine.H2D: "cyan", Engine.SM: "green", Engine.D2H: "magenta", Engine.PEER: "yellow"}
+T = TypeVar("T")
 FAULT, VERDICT, GAIN = "bold red", "bold blue", "bold green"
 
 
@@ -28,6 +30,7 @@ FAULT, VERDICT, GAIN = "bold red", "bold blue", "bold green"
 class Page:
     """What is drawn on: so many columns, in which characters."""
 
+    label_room: ClassVar[int] = 8  # columns for a label inside what is told of a race
     console: Console
     width: int
     ascii_only: bool
@@ -71,6 +74,20 @@ class Page:
         room = max(12, self.width - len(facts) - 2)
         shown = wording.shorten(wording.visible(name), room, tail=room * 3 // 4)
         return self.line(shown, "bold", (f"  {facts}", "dim"))
+
+    def numbered(self, found: Sequence[T], tell: Callable[[int, T], Iterator[Text]]) -> Iterator[Text]:
+        """Tell the first of the races found, numbered, and how many more there are."""
+        for number, race in enumerate(found[:MOST_RACES], 1):
+            yield Text()
+            yield from tell(number, race)
+        if len(found) > MOST_RACES:
+            yield Text()
+            yield self.line(f"and {len(found) - MOST_RACES:,} more kinds of them", "dim")
+
+    def detail(self, label: str, words: str) -> Iterator[Text]:
+        """Give running text with a label inside what is told of a race."""
+        indent = GUTTER + max(self.label_room, len(label) + 1)
+        yield from self.prose(self.foreign(words), label=f"{'':{GUTTER}}{label}", style="dim", indent=indent)
 
     def row(self, label: str, style: str, drawn: str | Text, beside: str = "", *, gutter: int = GUTTER) -> Text:
         """Give one lane; what is drawn is no foreign text."""

@@ -12,10 +12,7 @@ from gapless.model.races import Access, Race, RaceClass
 from gapless.model.simulation import Check, Simulation
 from gapless.model.unordered import called, why
 from gapless.views.outcome import RACE_WORDS, draw_expectations, races_found
-from gapless.views.page import FAULT, GAIN, GUTTER, Page, plain
-
-MOST_RACES = 20  # that are told, alike ones as one
-_LABEL = 8  # columns for a label inside a finding
+from gapless.views.page import FAULT, GAIN, GUTTER, MOST_RACES, Page, plain
 
 
 def to_text(check: Check, *, width: int) -> str:
@@ -28,12 +25,7 @@ def draw(check: Check, console: Console, options: ConsoleOptions) -> Iterator[Te
     page, played = _Page.on(console, options), check.played
     groups = alike(played)
     yield page.title(played.name, races_found(played))
-    for number, group in enumerate(groups[:MOST_RACES], 1):
-        yield Text()
-        yield from page.race(number, group, played)
-    if len(groups) > MOST_RACES:
-        yield Text()
-        yield page.line(f"and {len(groups) - MOST_RACES:,} more kinds of them", "dim")
+    yield from page.numbered(groups, lambda number, group: page.race(number, group, played))
     yield from draw_expectations(page, played)
     if check.explored is not None:
         yield from page.explored(check.explored, played)
@@ -51,15 +43,15 @@ class _Page(Page):
             title.append_text(self.text(f" ×{len(group):,}", "dim"))
         yield from self.prose(title, label=str(number), style=style)
         for access in (race.first, race.second):
-            yield from self.labelled(_line(played, access.row), _accesses(played, access, race.buffer))
-        yield from self.labelled("why", why(played.schedule, race))
+            yield from self.detail(_line(played, access.row), _accesses(played, access, race.buffer))
+        yield from self.detail("why", why(played.schedule, race))
         if not race.repair.add:
-            yield from self.labelled("do", race.repair.text)
+            yield from self.detail("do", race.repair.text)
         statements = max((len(add.statement) for add in race.repair.add), default=0)
         for i, add in enumerate(race.repair.add):
             place = _line(played, add.row) or played.schedule.program.brief(add.row)
             words = f"{add.statement:<{statements}}  {'after' if add.after else 'before'} {place}"
-            yield from self.labelled("add" if i == 0 else "", words)
+            yield from self.detail("add" if i == 0 else "", words)
 
     def explored(self, explored: Exploration, played: Simulation) -> Iterator[Text]:
         """Say what goes wrong in other runs, and how to look at one."""
@@ -78,11 +70,6 @@ class _Page(Page):
             yield self.line(f"and {len(explored.failures) - MOST_RACES:,} more", "dim")
         command = f"gapless check {played.name} --replay {explored.failures[0].choice}"
         yield from self.prose(self.foreign(f"Look at it: {command}", "dim"), indent=0)
-
-    def labelled(self, label: str, words: str) -> Iterator[Text]:
-        """Give running text with a label inside a finding."""
-        indent = GUTTER + max(_LABEL, len(label) + 1)
-        yield from self.prose(self.foreign(words), label=f"{'':{GUTTER}}{label}", style="dim", indent=indent)
 
 
 def alike(played: Simulation) -> list[list[Race]]:

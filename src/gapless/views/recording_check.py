@@ -11,10 +11,7 @@ from gapless.checking.recordings import Finding, RecordingCheck
 from gapless.checking.words import Side
 from gapless.model.races import RaceClass
 from gapless.views.outcome import RACE_WORDS
-from gapless.views.page import FAULT, GAIN, GUTTER, Page, plain
-
-MOST = 20  # findings that are told
-_LABEL = 8  # columns for a label inside a finding
+from gapless.views.page import FAULT, GAIN, Page, plain
 
 
 def to_text(checked: RecordingCheck, *, width: int) -> str:
@@ -26,12 +23,7 @@ def draw(checked: RecordingCheck, console: Console, options: ConsoleOptions) -> 
     """Draw what the check of one recording found, line by line."""
     page = _Page.on(console, options)
     yield page.title(checked.source, _facts(checked))
-    for number, finding in enumerate(checked.findings[:MOST], 1):
-        yield Text()
-        yield from page.finding(number, finding)
-    if len(checked.findings) > MOST:
-        yield Text()
-        yield page.line(f"and {len(checked.findings) - MOST:,} more kinds of them", "dim")
+    yield from page.numbered(checked.findings, page.finding)
     if not checked.findings:
         yield Text()
         yield page.line("Nothing races in what was looked at.", GAIN)
@@ -72,20 +64,15 @@ class _Page(Page):
             title.append_text(self.text(f" ×{finding.count:,}", "dim"))
         yield from self.prose(title, label=str(number), style=FAULT if sure else "bold")
         for side in (first, second):
-            yield from self.labelled("at", _side(side))
-        yield from self.labelled("memory", finding.memory)
-        yield from self.labelled("why", finding.why)
+            yield from self.detail("at", _side(side))
+        yield from self.detail("memory", finding.memory)
+        yield from self.detail("why", finding.why)
         if not finding.exact:
-            yield from self.labelled("if", _condition(finding))
+            yield from self.detail("if", _condition(finding))
         if not finding.steps:
-            yield from self.labelled("do", finding.repair)
+            yield from self.detail("do", finding.repair)
         for i, step in enumerate(finding.steps):
-            yield from self.labelled("add" if i == 0 else "", str(step))
-
-    def labelled(self, label: str, words: str) -> Iterator[Text]:
-        """Give running text with a label inside a finding."""
-        indent = GUTTER + _LABEL
-        yield from self.prose(self.foreign(words), label=f"{'':{GUTTER}}{label}", style="dim", indent=indent)
+            yield from self.detail("add" if i == 0 else "", str(step))
 
 
 def _side(side: Side) -> str:

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
-from gapless.views.page import FAULT, GAIN, GUTTER, Page
+from gapless.views.page import FAULT, GAIN, Page
 
 if TYPE_CHECKING:
     from gapless.torch.findings import Checked, Finding, Side
     from gapless.torch.stacks import Place
 
-MOST = 20  # findings that are told
 _FRAMES = 3  # lines of a stack that are told
-_LABEL = 10
 _PLACES = 3  # places of a note that are told
 
 
@@ -24,12 +22,7 @@ def draw(checked: Checked, name: str, console: Console, options: ConsoleOptions)
     """Draw what the check of one program found, line by line."""
     page = _Page.on(console, options)
     yield page.title(name, _facts(checked))
-    for number, finding in enumerate(checked.findings[:MOST], 1):
-        yield Text()
-        yield from page.finding(number, finding)
-    if len(checked.findings) > MOST:
-        yield Text()
-        yield page.line(f"and {len(checked.findings) - MOST:,} more kinds of them", "dim")
+    yield from page.numbered(checked.findings, page.finding)
     if not checked.findings:
         yield Text()
         words = "Nothing races in what was looked at." if checked.operations else "No operation on a GPU was seen."
@@ -54,6 +47,8 @@ def _facts(checked: Checked) -> str:
 class _Page(Page):
     """Where findings are drawn."""
 
+    label_room = 10
+
     def finding(self, number: int, finding: Finding) -> Iterator[Text]:
         """Say what is used by whom, where, and what to add."""
         word = "" if finding.error else " (warning: today's drivers hide it)"
@@ -62,22 +57,18 @@ class _Page(Page):
         yield from self.side("first", finding.first)
         yield from self.side("then", finding.second)
         if finding.allocated:
-            yield from self.labelled("memory", f"allocated at {_at(finding.allocated[0])}")
+            yield from self.detail("memory", f"allocated at {_at(finding.allocated[0])}")
         if finding.released:
-            yield from self.labelled("", f"released at {_at(finding.released[0])}")
+            yield from self.detail("", f"released at {_at(finding.released[0])}")
         where = f"  {'before' if finding.before else 'after'} {finding.where}" if finding.where else ""
-        yield from self.labelled("add", finding.add + where)
+        yield from self.detail("add", finding.add + where)
 
     def side(self, label: str, side: Side) -> Iterator[Text]:
         """Say what an access is, and its stack."""
         by = f"the host ({side.name})" if side.stream == "host" else f"{side.name} on {side.stream}"
-        yield from self.labelled(label, f"{by} {side.does} it")
+        yield from self.detail(label, f"{by} {side.does} it")
         for place in side.stack[:_FRAMES]:
-            yield from self.labelled("", _at(place))
-
-    def labelled(self, label: str, words: str) -> Iterator[Text]:
-        """Give running text with a label inside a finding."""
-        yield from self.prose(self.foreign(words), label=f"{'':{GUTTER}}{label}", style="dim", indent=GUTTER + _LABEL)
+            yield from self.detail("", _at(place))
 
 
 def _at(place: Place) -> str:
