@@ -63,10 +63,8 @@ class Lab:
                 return _json({"error": {"said": "this is more than the lab plays"}}, status=413)
         try:
             understand(bytes(body))
-        except NoRequestError as problem:
-            return _json({"error": {"said": str(problem)}}, status=400)
-        except GaplessError:  # the page's own, but not to be played: the worker's answer says why
-            pass
+        except GaplessError as problem:  # a tape that is too long comes from the page: an answer like any other
+            return _json({"error": {"said": str(problem)}}, status=400 if isinstance(problem, NoRequestError) else 200)
         return await self._work(request, {"play": body.decode()}, PLAY_WITHIN, _TOO_LONG_TO_PLAY)
 
     async def explain(self, request: Request) -> Response:
