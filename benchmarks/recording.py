@@ -62,8 +62,8 @@ def overhead(loops: Path, out: Path) -> None:
             for tool, passes in taken.items():
                 environment = plain
                 if tool != "untraced":
-                    blocks.make(record, force=True)
-                    environment = traced_environment(record, Settings(lines=tool == "gapless"), plain)
+                    with blocks.made(record, force=True):
+                        environment = traced_environment(record, Settings(lines=tool == "gapless"), plain)
                 passes += _numbers([str(loops / "loops"), name, *words], environment)[2:]
                 if tool != "untraced":
                     found = blocks.content(record)

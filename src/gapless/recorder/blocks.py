@@ -25,12 +25,6 @@ from gapless.timeline.sources.recording_format import (
 )
 
 
-def make(path: Path, *, force: bool) -> None:
-    """Make an empty recording; what ``made`` raises."""
-    with made(path, force=force):
-        pass
-
-
 @contextmanager
 def made(path: Path, *, force: bool) -> Iterator[None]:
     """Make an empty recording, and take it back where what is done with it in the block fails.
