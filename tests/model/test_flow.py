@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +18,7 @@ from gapless.model.program import Program
 from gapless.model.schedule import Schedule, collect, schedule
 from gapless.model.simulator import Simulator
 from gapless.model.units import us
+from picks import NUMBERS, Picks
 
 COLUMNS = ("start", "end", "bound", "bound_by", "engine", "begin", "issued", "returned", "error", "order")
 numba = importlib.util.find_spec("numba")
@@ -29,25 +28,6 @@ def simulated(program: Program, machine: Machine) -> Schedule:
     sim = Simulator(program, machine, plan(program, machine))
     sim.run()
     return collect(program, machine, sim)
-
-
-# Drawing a value takes Hypothesis longer than all that is done with it here, so many choices are read off one number.
-NUMBERS = st.integers(0, 2**24 - 1)
-
-
-class Picks:
-    """Choices read off drawn numbers, one after the other; zeros choose what stands first."""
-
-    def __init__(self, numbers: Iterable[int]) -> None:
-        self._numbers = iter(numbers)
-        self._number, self._range = 0, 0
-
-    def __call__(self, things: Sequence[Any]) -> Any:
-        if self._range < len(things):
-            self._number, self._range = next(self._numbers), 2**24
-        self._range //= len(things)
-        self._number, at = divmod(self._number, len(things))
-        return things[at]
 
 
 KNOBS: dict[str, list[str]] = {

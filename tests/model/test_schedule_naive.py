@@ -7,7 +7,7 @@ whether anything still holds it; who waits for whom it takes from all pairs of o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import wraps
@@ -28,6 +28,7 @@ from gapless.model.machine import Machine
 from gapless.model.memory_pool import matters
 from gapless.model.program import Buffer, Event, Flag, Program, Stream
 from gapless.model.schedule import Schedule, schedule
+from picks import NUMBERS, Picks
 
 TICK = 4_000_000  # ps; rates of one half keep times whole
 KIB = 1024
@@ -786,25 +787,6 @@ class Naive:
 
 
 # ---------------------------------------------------------------------------------------------------- random programs
-
-# Drawing a value takes Hypothesis longer than all that is done with it here, so many choices are read off one number.
-NUMBERS = st.integers(0, 2**24 - 1)
-
-
-class Picks:
-    """Choices read off drawn numbers, one after the other; zeros choose what stands first."""
-
-    def __init__(self, numbers: Iterable[int]) -> None:
-        self._numbers = iter(numbers)
-        self._number, self._range = 0, 0
-
-    def __call__(self, things: Sequence[Any]) -> Any:
-        if self._range < len(things):
-            self._number, self._range = next(self._numbers), 2**24
-        self._range //= len(things)
-        self._number, at = divmod(self._number, len(things))
-        return things[at]
-
 
 KNOBS: dict[str, list[Any]] = {
     "h2d_engines": ["1", "2"],
