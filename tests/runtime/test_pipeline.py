@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from gapless.runtime.devices.host import Host
 from gapless.runtime.devices.simulated import Simulated
 from gapless.runtime.kernels import cuda_kernel
 from gapless.runtime.pipeline import Pipeline
+from gapless.runtime.resume import Journal
 from gapless.timeline.sinks import SINKS
 
 X = np.random.default_rng(0).random((4001, 3), dtype=np.float32)
@@ -345,6 +347,96 @@ def test_a_journal_of_another_run_is_refused_and_kept(tmp_path: Any, monkeypatch
         with pytest.raises(GaplessError, match="no journal"):
             pipe(X, out=out, resume=other)
         assert other.read_text() == "mine\n"
+
+
+def a_memmap(path: Path) -> Any:
+    return np.memmap(path, np.float32, "w+", shape=X.shape)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "no journal"),
+        (b'{"gapless resume": 1, "ker', "no journal"),  # a journal has its first line from the begin
+        (b"\xff\xfe\n\n", "no journal"),
+        (b"[1, 2]\n", "no journal"),
+    ],
+)
+def test_a_file_that_is_no_journal_is_left_as_it_is(tmp_path: Path, content: bytes, says: str) -> None:
+    journal = tmp_path / "journal"
+    journal.write_bytes(content)
+    with Pipeline(affine, device="host", chunk=4800) as pipe, pytest.raises(GaplessError, match=says):
+        pipe(X, out=a_memmap(tmp_path / "y"), resume=journal)
+    assert journal.read_bytes() == content
+
+
+@pytest.mark.parametrize("where", ["missing/journal", "file/journal", "folder"])
+def test_a_journal_that_cannot_be_written_is_told_before_any_work(tmp_path: Path, where: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    calls: list[int] = []
+    with Pipeline(calls.append, device="host") as pipe, pytest.raises(GaplessError, match=r"resume=.*directory"):
+        pipe(X, out=a_memmap(tmp_path / "y"), resume=tmp_path / where)
+    assert not calls
+
+
+def test_a_run_that_failed_before_any_rows_were_done_leaves_no_journal(tmp_path: Path) -> None:
+    def kernel(a: Any) -> Any:
+        assert [path.name for path in tmp_path.glob("jour*")] == ["journal"]
+        raise RuntimeError("at once")
+
+    with Pipeline(kernel, device="host", chunk=4800, slots=1) as pipe, pytest.raises(RuntimeError, match="at once"):
+        pipe(X, out=a_memmap(tmp_path / "y"), resume=tmp_path / "journal")
+    assert [path.name for path in tmp_path.iterdir()] == ["y"]
+
+
+def test_a_crash_before_any_rows_were_done_leaves_a_journal_that_is_taken_up(tmp_path: Path) -> None:
+    out = a_memmap(tmp_path / "y")
+    Journal(tmp_path / "journal", [X], [out], len(X), "affine")
+    assert (tmp_path / "journal").read_bytes().endswith(b"}\n")
+    with Pipeline(affine, device="host", chunk=4800) as pipe:
+        pipe(X, out=out, resume=tmp_path / "journal")
+    assert np.array_equal(out, affine(X))
+    assert [path.name for path in tmp_path.iterdir()] == ["y"]
+
+
+def test_lines_that_the_disk_lost_are_done_again(tmp_path: Path) -> None:
+    out = a_memmap(tmp_path / "y")
+    out[:] = 7
+    path = tmp_path / "journal"
+    Journal(path, [X], [out], len(X), "affine")
+    with path.open("ab") as file:
+        file.write(b"[0, 1000]\n" + bytes(12) + b"\n[2000, 4001]\n")
+    with Pipeline(affine, device="host", chunk=4800) as pipe:
+        pipe(X, out=out, resume=path)
+    assert np.all(out[:1000] == 7)
+    assert np.array_equal(out[1000:], affine(X)[1000:])
+
+
+def test_resume_needs_an_input_that_outlives_the_results(tmp_path: Path) -> None:
+    out = a_memmap(tmp_path / "y")
+    with Pipeline(affine, device="host") as pipe, pytest.raises(GaplessError, match="apart from the input"):
+        pipe(out, out=out, resume=tmp_path / "journal")
+
+
+@pytest.mark.parametrize(
+    ("gives", "said"),
+    [
+        (lambda a: "nonsense", "gave a result of type str"),
+        (lambda a: b"nonsense", "gave a result of type bytes"),
+        (lambda a: {"y": a}, "gave a result of type dict"),
+        (lambda a: (a, object()), "gave a result of type object"),
+        (lambda a: (row for row in a), "gave a result of type generator"),
+        (lambda a: a.astype(object), "gave an array of Python objects"),
+    ],
+)  # fmt: skip
+def test_a_kernel_that_gives_no_arrays_is_told_so_at_its_chunk(device: Any, gives: Any, said: str) -> None:
+    def kernel(a: Any) -> Any:
+        return gives(a) if a[0, 0] == X[1200, 0] else (affine(a), a) if said.endswith("object") else affine(a)
+
+    with Pipeline(kernel, device=device, chunk=4800) as pipe, pytest.raises(GaplessError, match=said) as caught:
+        pipe(X)
+    assert caught.value.__notes__ == ["gapless: this happened in chunk 3 (rows 1200 to 1600)"]
 
 
 def test_its_timeline_is_one_like_any_other() -> None:

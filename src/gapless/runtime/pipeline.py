@@ -137,8 +137,8 @@ class Pipeline:
 
         *inputs* have the same number of rows; a kernel without inputs needs *rows*. *out* takes the results (one array,
         a tuple for several; ``np.memmap`` too) and may be the input itself. *resume* names a journal with which a run
-        into a memmap goes on after a crash: chunks that were finished are not done again. *progress* shows a line on
-        standard error, or is called with (rows done, rows).
+        into a memmap (apart from the input) goes on after a crash: chunks that were finished are not done again.
+        *progress* shows a line on standard error, or is called with (rows done, rows).
         """
         self._check_open()
         arrays = [as_host(value, f"Input {number}") for number, value in enumerate(inputs)]
@@ -148,35 +148,10 @@ class Pipeline:
             raise GaplessError("A kernel without inputs needs rows=: how many rows it is to give.")
         count = rows_of(arrays) if arrays else rows or 0
         targets = _targets(out, arrays)
-        journal = None if resume is None else Journal(resume, arrays, targets, count, self._name)
-        plan = self._make_plan(arrays, targets, count)
-        sink = sinks.Whole(count, targets, self._reduce, self._stock)
-        open_spans = without(journal.done, count) if journal else [(0, count)]
-        if journal and not open_spans:
-            journal.finish()
-            return None if targets is None else targets[0] if len(targets) == 1 else tuple(targets)
-        spans = [span for first, after in open_spans for span in spans_of(first, after, plan.rows)]
-        run = _Run(plan, count, progress, self._device)
-        try:
-            with self._registered(plan, arrays, targets):
-                run.straight = (
-                    self._all_straight(arrays),
-                    not self._device.stages if targets is None else self._all_straight(targets),
-                )
-                run.in_place = any(np.may_share_memory(one, other) for one in targets or () for other in arrays)
-                run.is_telling = targets is not None and journal is None
-                with closing(self._flow(run, cut(arrays, spans), sink)) as flow:
-                    for flight in flow:
-                        sink.take(flight)
-                        if journal is not None:
-                            journal.add(flight.chunk.first, flight.chunk.first + flight.chunk.rows)
-        finally:
-            if journal is not None:
-                journal.flush()
-        result = sink.result()
-        if journal is not None:
-            journal.finish()
-        return result
+        if resume is None:
+            return self._run(arrays, targets, count, progress, None)
+        with Journal(resume, arrays, targets, count, self._name) as journal:
+            return self._run(arrays, targets, count, progress, journal)
 
     def stream(self, source: Iterable[Any], *, pack: bool | Size = False, progress: Progress = False) -> Iterator[Any]:
         """Run the kernel over what an iterator gives, and give the results in order.
@@ -225,6 +200,31 @@ class Pipeline:
         self.close()
 
     # ---------------------------------------------------------------------------------------------------- runs
+
+    def _run(
+        self, arrays: Sequence[HostArray], targets: Sequence[HostArray] | None, count: int, progress: Progress,
+        journal: Journal | None,
+    ) -> Any:  # fmt: skip
+        plan = self._make_plan(arrays, targets, count)
+        sink = sinks.Whole(count, targets, self._reduce, self._stock)
+        open_spans = without(journal.done, count) if journal else [(0, count)]
+        if targets is not None and not open_spans:
+            return targets[0] if len(targets) == 1 else tuple(targets)
+        spans = [span for first, after in open_spans for span in spans_of(first, after, plan.rows)]
+        run = _Run(plan, count, progress, self._device)
+        with self._registered(plan, arrays, targets):
+            run.straight = (
+                self._all_straight(arrays),
+                not self._device.stages if targets is None else self._all_straight(targets),
+            )
+            run.in_place = any(np.may_share_memory(one, other) for one in targets or () for other in arrays)
+            run.is_telling = targets is not None and journal is None
+            with closing(self._flow(run, cut(arrays, spans), sink)) as flow:
+                for flight in flow:
+                    sink.take(flight)
+                    if journal is not None:
+                        journal.add(flight.chunk.first, flight.chunk.first + flight.chunk.rows)
+        return sink.result()
 
     def _stream(self, source: Iterable[Any], pack_bytes: int, progress: Progress) -> Iterator[Any]:
         timed = _Timed(batches(source, pack_bytes))

@@ -2,17 +2,22 @@
 
 A line of JSON says what the run is; each line after it says rows that are done, and is written only after the result's
 file has been flushed. A run that ends removes its journal: the next run is a new one.
+
+The file is there from the begin of the run, so that a path that cannot be written is told before any work. It comes
+into being with its first line in it: whatever has another first line, or none, is not ours, and is left as it is.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -25,21 +30,29 @@ SAMPLES = 64  # stretches of the input that tell it from another
 
 
 class Journal:
-    """Which rows of a run are done. Raises GaplessError where the file is another run's."""
+    """Which rows of a run are done. Raises GaplessError where the file is another run's, or cannot be a journal."""
 
     def __init__(self, path: str | os.PathLike[str], inputs: Sequence[HostArray], out: Sequence[HostArray] | None,
                  rows: int, kernel: str) -> None:  # fmt: skip
         if out is None or not all(isinstance(array, np.memmap) for array in out):
             raise GaplessError("resume= needs out= to be a np.memmap: only what is in a file outlives a crash.")
+        if any(np.may_share_memory(array, target) for array in inputs for target in out):
+            raise GaplessError("resume= needs an out= apart from the input: what a crash left half done is read again.")
         self._path = Path(path)
         self._out: list[Any] = list(out)
         self._run: dict[str, Any] = {
             "gapless resume": 1, "kernel": kernel, "rows": rows, "inputs": [_described(array) for array in inputs],
             "out": [[str(getattr(array, "filename", "")), list(array.shape), array.dtype.str] for array in out],
         }  # fmt: skip
-        self.done = self._read()
         self._waiting: list[tuple[int, int]] = []
         self._flushed = monotonic()
+        with self._access():
+            try:
+                self.done = self._read(self._path.read_bytes())
+            except FileNotFoundError:
+                self.done: list[tuple[int, int]] = []
+                self._create()
+        self._is_bare = not self.done  # no rows stand in it
 
     def add(self, first: int, after: int) -> None:
         """Note rows whose results are in the array; now and then make that last."""
@@ -54,39 +67,56 @@ class Journal:
             return
         for array in self._out:
             array.flush()
-        new = not self._path.exists()
-        with self._path.open("a", encoding="utf-8") as file:
-            if new:
-                file.write(json.dumps(self._run) + "\n")
+        with self._access(), self._path.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(span) + "\n" for span in self._waiting)
             file.flush()
             os.fsync(file.fileno())
         self._waiting.clear()
+        self._is_bare = False
 
-    def finish(self) -> None:
-        """Make the results last and remove the journal."""
-        for array in self._out:
-            array.flush()
-        self._path.unlink(missing_ok=True)
+    def __enter__(self) -> Self:
+        return self
 
-    def _read(self) -> list[tuple[int, int]]:
+    def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
+        """Remove the journal of a run that is done; of another keep the rows that are, if any."""
+        if failed is None:
+            for array in self._out:
+                array.flush()
+        else:
+            self.flush()
+        if failed is None or self._is_bare:
+            self._path.unlink(missing_ok=True)
+
+    @contextmanager
+    def _access(self) -> Iterator[None]:
         try:
-            text = self._path.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            return []
-        except (OSError, ValueError) as problem:
-            raise GaplessError(f"The journal {self._path} cannot be read: {problem}.") from None
-        if "\n" not in text and json.dumps(self._run).startswith(
-            text
-        ):  # the crash came while its first line was written
-            self._path.unlink()
-            return []
-        first, *lines = text.split("\n")
+            yield
+        except OSError as problem:
+            raise GaplessError(f"resume={self._path}: {problem.strerror or problem}.") from None
+
+    def _create(self) -> None:
+        """Write the first line beside the file and link it there, which never replaces what is there already."""
+        new = self._path.with_name(f"{self._path.name}.{os.getpid()}.new")
         try:
-            run = json.loads(first)
-        except ValueError:
-            run = None
-        if not isinstance(run, dict) or "gapless resume" not in run:
+            with new.open("x", encoding="utf-8") as file:
+                file.write(json.dumps(self._run) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                self._path.hardlink_to(new)
+            except OSError as problem:
+                if problem.errno == errno.EEXIST:
+                    raise
+                with self._path.open("xb") as file:  # the file system knows no hard links
+                    file.write(new.read_bytes())
+        finally:
+            new.unlink(missing_ok=True)
+
+    def _read(self, content: bytes) -> list[tuple[int, int]]:
+        """Give the rows that a journal says are done, and cut off what a crash left of a last line."""
+        lines = content.split(b"\n")
+        run = _parsed(lines[0])
+        if len(lines) < 2 or not isinstance(run, dict) or "gapless resume" not in run:
             raise GaplessError(f"{self._path} is no journal of a pipeline, and is left as it is. Name another file.")
         if run != self._run:
             differs = ", ".join(sorted(key for key in self._run if run.get(key) != self._run[key]))
@@ -94,17 +124,24 @@ class Journal:
                 f"{self._path} is the journal of another run: it differs in {differs}. Remove it to start anew."
             )
         spans: list[tuple[int, int]] = []
-        for line in lines[:-1]:  # the last is empty, or was cut off by the crash
-            start, after = json.loads(line)
-            spans.append((start, after))
-        self._repair(first, spans, cut_off=bool(lines and lines[-1]))
+        end = len(lines[0]) + 1
+        for line in lines[1:-1]:  # the last is empty, or was cut off
+            match _parsed(line):
+                case [int(first), int(after)]:
+                    spans.append((first, after))
+                    end += len(line) + 1
+                case _:  # the disk lost it: this and what was written later is done again
+                    break
+        if end < len(content):
+            os.truncate(self._path, end)
         return spans
 
-    def _repair(self, first: str, spans: list[tuple[int, int]], *, cut_off: bool) -> None:
-        """Write a journal whose last line was cut off anew, so that more can be added."""
-        if cut_off:
-            text = "".join(json.dumps(span) + "\n" for span in spans)
-            self._path.write_text(f"{first}\n{text}", encoding="utf-8")
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
 
 
 def _described(array: HostArray) -> list[Any]:

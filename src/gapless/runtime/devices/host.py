@@ -20,6 +20,7 @@ import numpy as np
 from gapless.model.errors import GaplessError
 from gapless.model.kinds import OpKind
 from gapless.runtime.cpus import usable
+from gapless.runtime.kernels import name_of
 
 from . import DeviceArray, HostArray, Job, KernelOptions, Launch, Source
 from .crew import Threads, copy
@@ -200,9 +201,22 @@ def numpy_launch(kernel: Any, where: str) -> Launch:
 
     def launch(stream: Any, job: Job) -> tuple[Any, ...]:
         given = kernel(*job.inputs) if job.inputs else kernel(job.first, job.rows)
-        return tuple(np.asarray(one) for one in as_tuple(given))
+        return tuple(_array(one, kernel) for one in as_tuple(given))
 
     return launch
+
+
+def _array(given: Any, kernel: Any) -> HostArray:
+    """Take what a kernel gave as an array. Raises GaplessError for text and for whatever else is no array or number."""
+    array = None if isinstance(given, str | bytes) else np.asarray(given)
+    if array is None or array.dtype.hasobject:
+        what = (
+            "an array of Python objects"
+            if isinstance(given, np.ndarray)
+            else f"a result of type {type(given).__name__}"
+        )
+        raise GaplessError(f"{name_of(kernel)} gave {what}; results must be arrays or numbers.")
+    return array
 
 
 def as_tuple(given: Any) -> tuple[Any, ...]:
