@@ -19,7 +19,7 @@ import gapless
 from gapless.model.errors import GaplessError
 from gapless.runtime.devices import Copies
 from gapless.runtime.devices.host import Host
-from gapless.runtime.devices.simulated import Simulated
+from gapless.runtime.devices.simulated import HOST_COPY_NS, Simulated
 from gapless.runtime.kernels import cuda_kernel
 from gapless.runtime.pipeline import Pipeline
 from gapless.runtime.resume import Journal
@@ -448,6 +448,46 @@ def test_its_timeline_is_one_like_any_other() -> None:
     for name, sink in SINKS.items():
         written = b"".join(sink.pieces(timeline, ()))
         assert b"kernel" in written, f"{name} lost the kernels"
+
+
+class SlowCaller(Simulated):
+    """A caller that copies no quicker than the threads of a crew do."""
+
+    def copy(self, target: Any, source: Any) -> None:
+        super().copy(target, source)
+        if self._entry is None:  # not the device's
+            self.advance(round(HOST_COPY_NS * target.nbytes))
+
+
+@pytest.mark.parametrize(
+    ("made", "options"),
+    [
+        (Simulated, {"threads": 2, "slots": 2}),
+        (lambda: Simulated(raw=True), {"threads": 2, "slots": 2}),
+        (Simulated, {"threads": 1, "slots": 1, "chunk": "1 MiB"}),
+        (SlowCaller, {"threads": 0, "slots": 4}),
+    ],
+)  # fmt: skip
+def test_explaining_its_timeline_says_that_staging_binds(made: Any, options: dict[str, Any], tmp_path: Path) -> None:
+    """Chunks so short that the pauses between them would pass for those of a busy host."""
+    with Pipeline(affine, device=made(), **{"chunk": "128 KiB", **options}) as pipe:
+        pipe(np.zeros((1 << 18, 4), np.float32))
+        timeline = pipe.report().timeline
+    (tmp_path / "run.json").write_bytes(b"".join(SINKS["chrome"].pieces(timeline, ())))
+    for known in (timeline, gapless.load(tmp_path / "run.json")):
+        first, *rest = gapless.explain(known).findings
+        assert first.cause == "host-bound"
+        assert "pageable and pinned memory" in first.evidence
+        assert first.cost_ms > 10 * sum(finding.cost_ms for finding in rest if finding.cause == "launch-bound")
+
+
+def test_explaining_its_timeline_tells_slow_commands_from_slow_staging(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gapless.runtime.devices.simulated.CALL_NS", 40_000)
+    with Pipeline(affine, device=Simulated(), chunk="128 KiB", threads=8, slots=8) as pipe:
+        pipe(np.zeros((1 << 18, 4), np.float32))
+        first, *rest = gapless.explain(pipe.report().timeline).findings
+    assert first.cause == "launch-bound"
+    assert sum(finding.cost_ms for finding in rest if "pageable and pinned memory" in finding.evidence) < 0.1
 
 
 def test_several_pipelines_and_nested_use(device: Any) -> None:

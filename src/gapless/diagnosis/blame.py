@@ -147,6 +147,7 @@ _REASON_OF = {
     Activity.ALLOCATING: Reason.ALLOCATING,
     Activity.STAGING: Reason.STAGING,
     Activity.FIRST_USE: Reason.FIRST_USE,
+    Activity.OWN_STAGING: Reason.OWN_STAGING,
 }
 
 

@@ -27,6 +27,7 @@ class Activity(IntEnum):
     ALLOCATING = 1
     STAGING = 2  # copying pageable memory into the driver's pinned buffers, or out of them
     FIRST_USE = 3  # loading a module, building a context, compiling: what is needed once
+    OWN_STAGING = 4  # the same with pinned buffers of the program's own, or waiting for threads that do
 
 
 _ALLOCATING = (
@@ -48,6 +49,8 @@ def activities(work: Work) -> dict[Activity, TimeIn]:
     for activity in (Activity.ALLOCATING, Activity.STAGING):
         rows = np.flatnonzero(doing == activity)
         found[activity] = TimeIn(calls.thread[rows], calls.start[rows], calls.end[rows])
+    own = work.timeline.ranges.take(work.timeline.ranges.kind == RangeKind.STAGING)
+    found[Activity.OWN_STAGING] = TimeIn(own.thread, own.start, own.end)
     return found
 
 

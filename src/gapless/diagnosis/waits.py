@@ -26,6 +26,7 @@ class Reason(IntEnum):
     SLOW_COPY = 8  # a copy of pageable memory ran below the rate of pinned memory
     UNEXPLAINED = 9  # ready by all that the timeline shows, and yet not started
     PACE = 10  # were all that is charged before it gone, the host's own pace would be next to hold it up
+    OWN_STAGING = 11  # the host issued late: threads of the program were copying between pageable and pinned memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

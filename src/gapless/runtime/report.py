@@ -7,7 +7,7 @@ stage before it, and the engine's previous work (one copy at a time, R3.6). On a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,7 +99,8 @@ def report(
         for name, kind in _LANES
     }
     if plan.threads:
-        busy["staging"] = float((timeline.ranges.end - timeline.ranges.start).sum()) / wall / plan.threads
+        spans = [span for passage in log for span in (passage.staged, passage.unstaged) if span is not None]
+        busy["staging"] = sum(end - start for start, end in spans) / wall / plan.threads
     busy["input"], busy["caller"] = source_ns / wall, caller_ns / wall
     most = max(busy, key=lambda name: busy[name])
     binding = _WORDS[most].format(share=min(busy[most], 1.0))
@@ -175,7 +176,7 @@ def timeline_of(log: Sequence[Passage], plan: Plan, *, device: str, engines: boo
     return Timeline(
         ops=ops,
         calls=calls,
-        ranges=_staging(log, origin),
+        ranges=_staging(log, origin, by_caller=not plan.threads),
         devices=(Device(id=0, name=device, vendor="nvidia" if "NVIDIA" in device else ""),),
         streams=tuple(
             Stream(device=0, id=i, kind=StreamKind.NON_BLOCKING, name=f"slot {i}") for i in range(plan.slots)
@@ -183,7 +184,7 @@ def timeline_of(log: Sequence[Passage], plan: Plan, *, device: str, engines: boo
         threads=(Thread(pid=0, tid=0, name="caller"),
                  *(Thread(pid=0, tid=i + 1, name=f"staging {i}") for i in range(plan.slots))),
         strings=("copy in", "kernel", "copy out", "cudaMemcpyAsync", "cudaLaunchKernel", "cudaMemcpyAsync",
-                 "stage in", "stage out"),
+                 "stage in", "stage out", "wait for staging"),
         source=f"pipeline on {device}",
         format="gapless",
         unknown=(
@@ -236,15 +237,32 @@ def _untimed(log: Sequence[Passage]) -> list[Unknown]:
     return [Unknown(what="stage-ends", text=text, remedy="Record the program with a profiler to see each operation.")]
 
 
-def _staging(log: Sequence[Passage], origin: int) -> Ranges:
-    found = sorted(
-        (span[0] - origin, span[1] - origin, name, passage.slot + 1)
+def _staging(log: Sequence[Passage], origin: int, *, by_caller: bool) -> Ranges:
+    """Give when which thread staged, and when nothing but that kept the next commands from being given."""
+    found = [
+        (*span, name, 0 if by_caller else passage.slot + 1)
         for passage in log
         for name, span in ((6, passage.staged), (7, passage.unstaged))
         if span is not None
-    )
-    start, end, name, thread = zip(*found, strict=True) if found else ((), (), (), ())
-    return Ranges.build(kind=[RangeKind.ANNOTATION] * len(found), name=name, thread=thread, start=start, end=end)
+    ]
+    if not by_caller:
+        found += [(*span, 8, 0) for span in _awaited(log)]
+    start, end, name, thread = zip(*sorted(found), strict=True) if found else ((), (), (), ())
+    return Ranges.build(kind=[RangeKind.STAGING] * len(found), name=name, thread=thread,
+                        start=np.array(start, np.int64) - origin, end=np.array(end, np.int64) - origin)  # fmt: skip
+
+
+def _awaited(log: Sequence[Passage]) -> Iterator[tuple[int, int]]:
+    """Give the time from one chunk's commands to the next one's in which that one's slot was being staged."""
+    since = 0
+    results: dict[int, tuple[int, int] | None] = {}  # of each slot, when its last results were staged out
+    for passage in sorted(log, key=lambda passage: passage.issued):
+        for span in (results.get(passage.slot), passage.staged):
+            if span is not None and (start := max(span[0], since)) < (end := min(span[1], passage.issued)):
+                yield start, end
+                since = end
+        results[passage.slot] = passage.unstaged
+        since = max(since, passage.given)
 
 
 def _previous(end: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -55,6 +55,7 @@ class RangeKind(IntEnum):
     STEP = 4  # an iteration marked by the program, such as ProfilerStep#3
     OVERHEAD = 5  # the profiler at work
     LOADING = 6  # the driver loading code for a first launch; profilers note it among their own work
+    STAGING = 7  # the program's own threads copying between pageable and pinned memory, and the wait for them
 
 
 # The columns of each table and what fills one that a source does not give.

@@ -74,14 +74,14 @@ _OPS = (
 _CALLS = (("call", "call"), ("waiting call", "block"), ("allocating call", "alloc"), ("host work", "host"))
 _RANGES = (
     ("operator", "range"), ("Python frame", "range"), ("annotation", "range"), ("NVTX range", "range"),
-    ("step", "step"), ("profiler", "call"),
+    ("step", "step"), ("profiler", "call"), ("loading code", "call"), ("staging", "host"),
 )  # fmt: skip
 _KINDS = (*_OPS, *_CALLS, *_RANGES, ("finding", "finding"))
 _CALL, _RANGE, _FINDING = len(_OPS), len(_OPS) + len(_CALLS), len(_KINDS) - 1
 
 _NONE: Ints = np.zeros(0, np.int64)
 _RANGE_LANES = (
-    ((RangeKind.STEP, RangeKind.ANNOTATION, RangeKind.NVTX), "ranges"),
+    ((RangeKind.STEP, RangeKind.ANNOTATION, RangeKind.NVTX, RangeKind.STAGING), "ranges"),
     ((RangeKind.CPU_OP, RangeKind.OVERHEAD), "operators"),
     ((RangeKind.PYTHON,), "Python frames"),
 )

@@ -2,35 +2,39 @@
 
 ## What it finds
 Long gaps in which nothing was issued although the host was not waiting for the device: loading data, preprocessing,
-logging, a slow interpreter.
+logging, a slow interpreter. Also gaps of any length in which the program's own threads were staging: copying between
+pageable and pinned memory.
 
 ## Why engines wait
 The device runs only what it was given. While the host does its own work between launches, every engine is idle.
 
 ## Evidence needed
-When each launch was called. Python frames or operators, where recorded, say what the host was at.
+When each launch was called. Python frames or operators, where recorded, say what the host was at. Of staging the
+timeline of a ``gapless.Pipeline`` tells (``pipe.report().timeline``).
 
 ## What repairs it
 Nothing on the GPU's side. Move the host's work off the launching thread: DataLoader workers (``num_workers``), a
-prefetching thread, a faster decoder, logging every so many steps.
+prefetching thread, a faster decoder, logging every so many steps. Staging goes where the data are in pinned memory from
+the start; until then more threads stage more.
 
 ## When the repair does not pay or is unsafe
 If the work is needed before the next launch and cannot be started earlier, only making it faster helps.
 
 ## What it cannot see
-What the host did where the source has no frames or operators for it, and waits for locks or the network.
+What the host did where the source has no frames or operators for it, and waits for locks or the network. Whether there
+are CPUs for more threads.
 """
 
 from __future__ import annotations
 
-from ..case import Bools, Case, each_of, times
+from ..case import Bools, Case, each_of, ms, times
 from ..report import Finding
 from ..waits import Reason, Waits
 
 
 def claims(case: Case) -> Bools:
-    """Long waits for a host that was working."""
-    return case.reason(Reason.HOST)
+    """Long waits for a host that was working, and all waits for one that staged."""
+    return case.reason(Reason.HOST, Reason.OWN_STAGING)
 
 
 def finding(case: Case, waits: Waits) -> Finding | None:
@@ -39,6 +43,9 @@ def finding(case: Case, waits: Waits) -> Finding | None:
         return None
     cost = int(waits.cost.sum())
     count = case.count(waits.op)
+    staging = waits.take(waits.reason == Reason.OWN_STAGING)
+    if staging.cost.sum() >= cost / 2:
+        return _staging(case, waits, staging)
     doing = case.host_was_doing(waits)
     return Finding(
         cause="host-bound",
@@ -48,6 +55,26 @@ def finding(case: Case, waits: Waits) -> Finding | None:
         evidence=f"The host was not blocked by the device, and issued nothing for {each_of(cost, count)}"
         f"{f' (in the longest, mostly in {doing})' if doing else ''}.",
         advice="Move that work off the launching thread (loader workers, a prefetching thread), or make it shorter.",
+        where=case.where_before(waits),
+        spans=case.spans(waits),
+    )
+
+
+def _staging(case: Case, waits: Waits, staging: Waits) -> Finding:
+    """Say how long the device waited for what the program's own threads were staging."""
+    cost, staged = int(waits.cost.sum()), int(staging.cost.sum())
+    evidence = "What was to be issued next was still being copied between pageable and pinned memory, by the host: "
+    evidence += f"{each_of(staged, case.count(staging.op))}."
+    if staged < cost:
+        evidence += f" The host's other work costs {ms(cost - staged)}."
+    return Finding(
+        cause="host-bound",
+        title=f"The device waits for host threads that stage pageable memory {times(case.count(waits.op))}",
+        cost_ms=cost / 1e6,
+        count=case.count(waits.op),
+        evidence=evidence,
+        advice="Keep input and results in pinned memory, which goes straight through; or let more threads stage, where "
+        "there are CPUs for them.",
         where=case.where_before(waits),
         spans=case.spans(waits),
     )

@@ -32,7 +32,7 @@ _MEMORIES: Mapping[MemoryKind, str] = {
 _RANGES: Mapping[RangeKind, str] = {
     RangeKind.CPU_OP: "cpu_op", RangeKind.PYTHON: "python_function", RangeKind.ANNOTATION: "user_annotation",
     RangeKind.NVTX: "user_annotation", RangeKind.STEP: "user_annotation", RangeKind.OVERHEAD: "overhead",
-    RangeKind.LOADING: "overhead",
+    RangeKind.LOADING: "overhead", RangeKind.STAGING: "staging",
 }  # fmt: skip
 _SYNCS: Mapping[MarkKind, str] = {
     MarkKind.WAIT: "Stream Wait Event", MarkKind.SYNC_EVENT: "Event Sync", MarkKind.SYNC_STREAM: "Stream Sync",

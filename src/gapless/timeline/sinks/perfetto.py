@@ -41,7 +41,7 @@ _STREAM_KINDS: Mapping[StreamKind, str] = {
 _RANGES: Mapping[RangeKind, str] = {
     RangeKind.CPU_OP: "operator", RangeKind.PYTHON: "python", RangeKind.ANNOTATION: "annotation",
     RangeKind.NVTX: "nvtx", RangeKind.STEP: "step", RangeKind.OVERHEAD: "profiler",
-    RangeKind.LOADING: "loading code",
+    RangeKind.LOADING: "loading code", RangeKind.STAGING: "staging",
 }  # fmt: skip
 
 

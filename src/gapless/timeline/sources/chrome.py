@@ -23,6 +23,7 @@ class Category(Enum):
     PYTHON = "python_function"
     ANNOTATION = "user_annotation"
     OVERHEAD = "overhead"
+    STAGING = "staging"  # gapless's own
     RUNTIME = "cuda_runtime"
     DRIVER = "cuda_driver"
     KERNEL = "kernel"

@@ -34,6 +34,7 @@ _RANGES = {
     Category.PYTHON: RangeKind.PYTHON,
     Category.ANNOTATION: RangeKind.ANNOTATION,
     Category.OVERHEAD: RangeKind.OVERHEAD,
+    Category.STAGING: RangeKind.STAGING,
 }
 _CALLS = (Category.RUNTIME, Category.DRIVER, Category.OLD_RUNTIME)
 _KERNELS = (Category.KERNEL, Category.OLD_KERNEL)
