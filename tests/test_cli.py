@@ -657,6 +657,41 @@ def test_no_output_at_all(trace):
     assert (done.returncode, done.stdout) == (2, "")
 
 
+@pytest.fixture
+def interrupted_import(tmp_path):
+    """An import of the command line during which Ctrl-C is pressed."""
+    (tmp_path / "cyclopts.py").write_text(
+        "import os, signal, sys\n"
+        "os.kill(os.getpid(), signal.SIGINT)\n"
+        f"sys.path.remove({str(tmp_path)!r})\n"
+        "del sys.modules['cyclopts']\n"
+        "import cyclopts\n"
+    )
+    return {"PYTHONPATH": str(tmp_path)}
+
+
+def test_ctrl_c_during_the_first_imports_is_silent(interrupted_import):
+    done = command("--version", env=interrupted_import)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_ctrl_c_that_the_shell_ignores_is_ignored_from_the_first_import_on(interrupted_import):
+    done = subprocess.run(
+        f'trap "" INT; exec "{sys.executable}" -m gapless --version', shell=True, capture_output=True, text=True,
+        timeout=60, check=False, env=os.environ | interrupted_import,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, gapless.__version__, "")
+
+
+def test_ctrl_c_that_python_wraps_is_one_all_the_same(monkeypatch, capsys):
+    def interrupted(arguments):
+        raise RuntimeError("Error calling __set_name__") from KeyboardInterrupt()
+
+    monkeypatch.setattr("gapless.cli._run", interrupted)
+    assert cli.main(["--version"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
 def test_json_loads_no_rich(trace, tapes):
     done = command("explain", "--json", trace, env={"PYTHONPROFILEIMPORTTIME": "1"})
     assert done.returncode == 0

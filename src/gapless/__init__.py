@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from importlib import import_module
 from os import PathLike
-from typing import TYPE_CHECKING, Any, overload
+
+TYPE_CHECKING = False  # typing itself is not needed before there are types to be checked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any, overload
 
     from gapless.checking.recordings import RecordingCheck
     from gapless.diagnosis.compare import Comparison
@@ -128,16 +130,20 @@ def simulate(
     return play(source, machine=machine, replay=replay)
 
 
-@overload
-def check(source: Timeline) -> RecordingCheck: ...
-@overload
-def check(
-    source: Tape | Program, *, machine: Machine | str | None = None, replay: str = "plain", explore: int = 0
-) -> Check: ...
-@overload
-def check(
-    source: str | PathLike[str], *, machine: Machine | str | None = None, replay: str = "plain", explore: int = 0
-) -> Check | RecordingCheck: ...
+if TYPE_CHECKING:
+
+    @overload
+    def check(source: Timeline) -> RecordingCheck: ...
+    @overload
+    def check(
+        source: Tape | Program, *, machine: Machine | str | None = None, replay: str = "plain", explore: int = 0
+    ) -> Check: ...
+    @overload
+    def check(
+        source: str | PathLike[str], *, machine: Machine | str | None = None, replay: str = "plain", explore: int = 0
+    ) -> Check | RecordingCheck: ...
+
+
 def check(
     source: str | PathLike[str] | Tape | Program | Timeline, *, machine: Machine | str | None = None,
     replay: str = "plain", explore: int = 0,

@@ -53,6 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         complain("This takes more memory than there is.")
         return WRONG
     except Exception as fault:
+        if isinstance(fault.__cause__ or fault.__context__, KeyboardInterrupt):  # as Python wraps it in some places
+            return INTERRUPTED
         if sys.flags.dev_mode:
             raise
         complain(
