@@ -28,10 +28,11 @@ from .slots import Chunk, Ring
 
 MIB = 1 << 20
 IN_A_ROW = 4  # copies that are timed together
-VERSION = 4  # of the cache files
+VERSION = 5  # of the cache files
 LANES = (1, 2, 4, 8, 12, 16)  # threads that copy, as far as there are CPUs
 BLOCK = 4 * MIB  # that a thread copies at a time
-TRIALS = ((8 * MIB, 3), (4 * MIB, 4))  # chunks of the ring's trials, and how many a slot
+# Chunks of the ring's trials, and how many a slot. Half of the slots are tried with one size only.
+TRIALS = ((8 * MIB, 3), (4 * MIB, 5), (2 * MIB, 6))
 
 
 # What the ring did from and to pageable memory: whether lanes gave the commands, slots, bytes of a chunk, chunks, ns.
@@ -70,6 +71,10 @@ class Costs:
             if threads < high[0]:
                 return low[1] + max(threads - low[0], 0) / (high[0] - low[0]) * (high[1] - low[1])
         return self.host_copy[-1][1]
+
+    def host_ns(self, *, staged: bool, lanes: bool) -> float:
+        """Give the host time of a chunk in the ring."""
+        return self.direct if not staged else self.lanes if lanes else self.staged
 
     def limit_ns(self, bytes_in: int, bytes_out: int) -> float:
         """Give the least time for so many bytes each way at once: the yardstick of every report."""
@@ -139,7 +144,7 @@ class Bench:
         self.largest = largest
         self.pinned = device.pinned(largest)
         self.pinned_back = device.pinned(largest)
-        self.pageable = np.empty(4 * largest if device.real else largest, np.uint8)  # more than caches would hold
+        self.pageable = np.empty(8 * largest if device.real else largest, np.uint8)  # more than caches would hold
         self._fill(self.pageable)
         self.streams = [device.stream(), device.stream()]
         self.memory = [device.memory(largest), device.memory(largest)]
@@ -267,18 +272,19 @@ class Bench:
         ring, half = Ring(self.device, spins=False), len(self.pageable) // 2
         source, target = self.pageable[:half], self.pageable[half:]
         most = usable() - 1  # one CPU is the caller's
-        for size, rounds in TRIALS:
-            for slots in sorted({max(most, 2), max(most // 2, 2)}, reverse=True):  # the most allocates for all
-                for launch in (_by_lanes, _by_caller) if slots == max(most, 2) else (_by_lanes,):
-                    count = rounds * slots
-                    spans = [(low, low + size) for low in (number * size % half for number in range(count))]
-                    times: list[int] = []
-                    for _ in range(3):
-                        start = self.device.now_ns()
-                        for _ in flow(ring, cut([source], spans), launch, _Into(target), slots=slots, log=deque()):
-                            pass
-                        times.append(self.device.now_ns() - start)
-                    found.append((launch is _by_lanes, slots, size, count, float(median(times[1:]))))
+        ways = [(size, rounds, max(most, 2)) for size, rounds in TRIALS]  # the first allocates for all
+        ways.append((*TRIALS[1], max(most // 2, 2)))
+        for size, rounds, slots in ways:
+            for launch in (_by_lanes, _by_caller):
+                count = rounds * slots
+                spans = [(low, low + size) for low in (number * size % half for number in range(count))]
+                times: list[int] = []
+                for _ in range(3):
+                    start = self.device.now_ns()
+                    for _ in flow(ring, cut([source], spans), launch, _Into(target), slots=slots, log=deque()):
+                        pass
+                    times.append(self.device.now_ns() - start)
+                found.append((launch is _by_lanes, slots, size, count, float(median(times[1:]))))
         return tuple(found)
 
     def register(self) -> float:

@@ -21,8 +21,7 @@ import numpy as np
 from gapless.model.kinds import OpKind
 
 from .devices import Copied, Copies, Crew, Event, HostArray, Job, Launch, Source, out_of_memory
-from .devices.host import as_array
-from .slots import Chunk, Flight, Passage, Ring, RingMemoryError, Sink, Slot, is_timed, layout, shape_of
+from .slots import Chunk, Flight, Passage, Ring, RingMemoryError, Sink, Slot, is_timed, shape_of
 
 WAITING = 4  # chunks a lane that wait for one to be free: they take no memory yet
 
@@ -89,6 +88,7 @@ class Run:
         self.last: dict[int, Flight] = {}  # what each slot was last used for
         self.next_slot = 0
         self.taken = 0  # number of the chunk to come
+        self.shared = 0  # chunks that lanes have been asked to take all the way, and have not said to be through
         self.pinned: Any = None  # an array that is known to be pinned
 
     def flow(self, chunks: Iterator[Chunk]) -> Iterator[Flight]:
@@ -143,6 +143,7 @@ class Run:
         flight = Flight(chunk, slot, self.device.now_ns())
         self.flights.append(flight)
         if self.lanes_launch and self.crew is not None:
+            self.shared += 1
             self.crew.share(flight, lambda lane: self.set_out(flight, lane))
             return source
         self.waiting.append(flight)
@@ -224,7 +225,8 @@ class Run:
         """In a lane: leave the slot to the chunk to come."""
         flight.times = self.times_of(flight)
         if flight.spare is not None:
-            flight.slot.block, flight.spare = flight.spare, None
+            flight.slot.use_block(flight.spare)
+            flight.spare = None
 
     def give_commands(self, flight: Flight) -> None:
         """Put a chunk's copies and kernel into its slot's stream."""
@@ -260,38 +262,33 @@ class Run:
 
     def copy_out(self, flight: Flight) -> None:
         """Copy results to where they belong if that is pinned, else into the slot's block."""
-        stream, slot = flight.slot.stream, flight.slot
+        stream, slot, straight = flight.slot.stream, flight.slot, self.straight_out
         results: list[HostArray | None] = []
-        by_block: list[tuple[int, Any, HostArray | None]] = []
+        by_block: list[int] = []
         for number, array in enumerate(flight.outputs):
-            shape, dtype = tuple(array.shape), np.dtype(array.dtype)
+            shape, dtype = array.shape, array.dtype
             target = self.sink.target(flight.chunk, number, shape, dtype)
             results.append(target)
             flight.bytes_out += prod(shape) * dtype.itemsize
-            straight = self.straight_out
-            if target is None:
-                straight = False
-            elif straight is None:
-                straight = self.is_straight(target)
-            if straight and target is not None:
-                if target.size:
-                    stream.d2h(target, array)
-            else:
-                by_block.append((number, array, target))
-        offsets, size = layout(tuple((tuple(array.shape), np.dtype(array.dtype)) for _, array, _ in by_block))
-        for (number, array, target), offset in zip(by_block, offsets, strict=True):
-            view = as_array(slot.pinned_out(size), offset, tuple(array.shape), np.dtype(array.dtype))
-            if view.size:
-                stream.d2h(view, array)
-            if target is None and flight.spare is not None:
-                target = view
-            else:
-                target = np.empty(view.shape, view.dtype) if target is None else target
-                flight.returns.append((target, view))
-            results[number] = target
-        flight.results = tuple(result for result in results if result is not None)
-        if all(target is not None for _, _, target in by_block):
+            if target is None or not (self.is_straight(target) if straight is None else straight):
+                by_block.append(number)
+            elif target.size:
+                stream.d2h(target, array)
+        if by_block:
+            arrays = [flight.outputs[number] for number in by_block]
+            views = slot.views_out(tuple([(array.shape, array.dtype) for array in arrays]))
+            for number, array, view in zip(by_block, arrays, views, strict=True):
+                target = results[number]
+                if view.size:
+                    stream.d2h(view, array)
+                if target is None and flight.spare is not None:
+                    results[number] = view
+                else:
+                    results[number] = target = np.empty(view.shape, view.dtype) if target is None else target
+                    flight.returns.append((target, view))
+        if flight.spare is not None and (not by_block or flight.returns):
             flight.spare = None  # nothing lies in the block that the user would get
+        flight.results = tuple([result for result in results if result is not None])
         flight.sent = True
 
     def is_straight(self, array: HostArray) -> bool:
@@ -324,7 +321,10 @@ class Run:
     def wait(self) -> None:
         """Wait until something has happened that may let the oldest chunk go on."""
         if self.crew is not None and (self.lanes_launch or self.flights[0].error is None):
-            self.hear(self.crew.next())
+            enough = 1
+            if self.lanes_launch and not self.sink.hands_over:  # nobody waits for a single one
+                enough = max(min(self.shared, self.most // 2), 1)
+            self.hear(self.crew.next(enough))
             return
         self.settle(self.flights[0])
 
@@ -335,6 +335,7 @@ class Run:
             flight.error = copied.error
         spans = copied.spans or [None]
         if self.lanes_launch:
+            self.shared -= 1
             flight.ready, flight.back = True, flight.is_issued
             flight.staged = spans[0] if flight.bytes_in else None
             flight.unstaged = spans[-1] if flight.returns and len(spans) > 1 else None
@@ -383,31 +384,18 @@ class Run:
                 self.device.copy(target, source)
             flight.unstaged = (start, self.device.now_ns())
         if flight.spare is not None:
-            slot.block = flight.spare
+            slot.use_block(flight.spare)
         copied, computed, done = flight.times if self.has_crew else self.times_of(flight)
         flight.spare, flight.outputs, flight.inputs = None, (), ()
         flight.sends.clear()
         flight.chunk.held = None
         self.log.append(
             Passage(
-                index=flight.chunk.index,
-                slot=slot.index,
-                rows=flight.chunk.rows,
-                bytes_in=flight.bytes_in,
-                bytes_out=flight.bytes_out,
-                begun=flight.begun,
-                staged=flight.staged,
-                issued=flight.issued,
-                launched=flight.launched,
-                returned=flight.returned,
-                given=flight.given,
-                copied=copied,
-                computed=computed,
-                done=done,
-                unstaged=flight.unstaged,
-                retired=self.device.now_ns(),
+                flight.chunk.index, slot.index, flight.chunk.rows, flight.bytes_in, flight.bytes_out, flight.begun,
+                flight.staged, flight.issued, flight.launched, flight.returned, flight.given, copied, computed, done,
+                flight.unstaged, self.device.now_ns(),
             )
-        )
+        )  # fmt: skip
 
     def settle(self, flight: Flight) -> None:
         """Wait until what was given for a chunk is over, and keep what the device says."""

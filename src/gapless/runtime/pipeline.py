@@ -118,7 +118,8 @@ class Pipeline:
         self._rings: list[tuple[Ring, Plan]] = []  # those at rest, and what each was last used for
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()  # iterators that hold a ring
         self._closed = False
-        self._kernel_ns: float | None = None
+        self._kernel_ns: float | None = None  # a byte
+        self._call_ns = 0.0  # a chunk
         self._plan: Plan | None = None
         self._plans: dict[Work, Plan] = {}
         self._costs: calibrate.Costs | None = None  # of which the plans were made
@@ -343,7 +344,7 @@ class Pipeline:
         pinned_out = targets is not None and all(map(self._straight, targets))
         return self._choose(
             Work(
-                rows=rows, bytes_in=bytes_in, bytes_out=bytes_out or rows, kernel_ns=self._kernel_ns,
+                rows=rows, bytes_in=bytes_in, bytes_out=bytes_out or rows, kernel_ns=self._kernel_ns, call_ns=self._call_ns,
                 lanes=getattr(self._launch, "in_any_thread", False),
                 pageable_in=not all(map(self._straight, arrays)), pageable_out=self._device.stages and not pinned_out,
             )
@@ -419,6 +420,9 @@ class Pipeline:
         known = self._kernel_ns
         if seen_ns is not None and (known is None or not known / NEWS < seen_ns < known * NEWS):
             self._kernel_ns = seen_ns
+        call_ns = _call_ns(log) if self._device.stages and not getattr(self._launch, "in_any_thread", False) else 0.0
+        if not self._call_ns / NEWS <= call_ns <= self._call_ns * NEWS:
+            self._call_ns = call_ns
         self._compare(run)
         engines = self._device.stages
         limit = calibrate.costs_of(self._device).limit_ns(
@@ -550,6 +554,11 @@ def _kernel_ns(log: Sequence[Passage]) -> float | None:
             rates.append(max(passage.computed - max(passage.copied, passage.launched, previous), 0) / moved)
         previous = passage.computed
     return sorted(rates)[len(rates) // 10] if rates else None
+
+
+def _call_ns(log: Sequence[Passage]) -> float:
+    """Give the ns that a call of the kernel takes where no thread has held it up: what a quarter stays below."""
+    return float(sorted([passage.returned - passage.launched for passage in log])[len(log) // 4])
 
 
 def _halves(chunks: Iterable[Chunk]) -> Iterator[Chunk]:

@@ -181,6 +181,7 @@ class Slot:
         self._places: dict[Shapes, Place] = {}
         self._arrays: dict[Any, Any] = {}  # of outputs
         self.block: HostArray | None = None  # pinned memory for results
+        self._views: dict[Shapes, tuple[HostArray, ...]] = {}  # of the block
 
     def place(self, shapes: Shapes) -> Place:
         """Give the inputs' place on the device."""
@@ -228,11 +229,25 @@ class Slot:
             array = self._arrays[key] = memory.array(0, shape, dtype)
         return array
 
-    def pinned_out(self, size: int) -> HostArray:
-        """Give the pinned memory that results come to."""
-        if self.block is None or self.block.nbytes < size:
-            self.block = self._ring.new_block(size)
-        return self.block
+    def views_out(self, shapes: Shapes) -> tuple[HostArray, ...]:
+        """Give results' place in the pinned memory that they come to."""
+        views = self._views.get(shapes)
+        if views is None:
+            offsets, size = layout(shapes)
+            block = self.block
+            if block is None or block.nbytes < size:
+                block = self._ring.new_block(size)
+                self.use_block(block)
+            elif len(self._views) >= KEPT:
+                self._views.clear()
+            views = tuple([as_array(block, at, *one) for one, at in zip(shapes, offsets, strict=True)])
+            self._views[shapes] = views
+        return views
+
+    def use_block(self, block: HostArray) -> None:
+        """Let results come to another block. Nothing here refers to the one before any more."""
+        self.block = block
+        self._views.clear()
 
 
 class Ring:

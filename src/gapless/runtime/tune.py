@@ -55,6 +55,7 @@ class Work:
     pageable_in: bool
     pageable_out: bool
     kernel_ns: float | None = None  # a byte of input (or output, where there is no input); None: not seen yet
+    call_ns: float = 0.0  # that the caller's thread takes to call the kernel for a chunk, beyond the ring's own
     whole: bool = False  # the chunks are the user's batches: not to be cut
     lanes: bool = False  # the threads that stage may launch the kernel themselves
 
@@ -151,7 +152,7 @@ def _stages(work: Work, costs: Costs, size: int, staging: str, threads: int) -> 
         (work.bytes_in / h2d, costs.h2d_latency, 1),
         (kernel * (work.bytes_in or work.bytes_out), 2e3, 1),
         (work.bytes_out / d2h, costs.d2h_latency, 1),
-        (0.0, costs.direct if staging != "threads" else costs.lanes if work.lanes else costs.staged, 1),
+        (0.0, work.call_ns + costs.host_ns(staged=staging == "threads", lanes=work.lanes), 1),
     ]
     if staging == "threads":
         rate = costs.staging_rate(threads) / threads

@@ -87,7 +87,7 @@ class Stream(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Copies:
     """What one lane of a crew is asked to do: wait for an event, copy each source into its target, go on with *then*.
 
@@ -99,7 +99,7 @@ class Copies:
     then: Callable[[], Copies | None] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Copied:
     """What a lane has done: when the copies of each step began and ended, ns on ``Device.now_ns``; and what failed."""
 
@@ -122,8 +122,12 @@ class Crew(Protocol):
         """
         ...
 
-    def next(self) -> Copied:
-        """Wait until some lane is done with something, and say what. Ctrl-C gets through."""
+    def next(self, enough: int = 1) -> Copied:
+        """Wait until some lane is done with something, and say what. Ctrl-C gets through.
+
+        Who can do with news of *enough* tasks at once, which must have been asked for, may be left to wait for a while
+        until all of them, or one with an error, are there; the calls that follow give the others.
+        """
         ...
 
     def close(self) -> list[Copied]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from time import perf_counter_ns
 from typing import Any
 
@@ -26,21 +26,27 @@ def copy(target: HostArray, source: Source) -> None:
         np.concatenate(source, out=target, casting="no")
 
 
+PATIENCE = 0.01  # seconds that a caller who waits for much news goes without any
+BUSY = 1 << 62  # as much news as is never there: the caller will look by itself
+
+
 class Threads:
     """A crew of real threads; each starts when its lane is first used and ends with ``close``.
 
-    That results have been copied out can wait until the lane has copied its next input in, where that is asked already:
-    each waking of the caller costs all threads more than the news is worth.
+    Each waking of the caller costs all threads more than most news is worth: it takes the interpreter's lock from the
+    lanes. So the caller is woken when there is as much news as it has asked for, or an error; and that results have
+    been copied out can wait until the lane has copied its next input in, where that is asked already.
     """
 
     def __init__(self, lanes: int, prepare: Any = None) -> None:
         self._prepare = prepare  # what a new thread does first
-        self._done: SimpleQueue[list[Copied]] = SimpleQueue()
-        self._heard: deque[Copied] = deque()
+        self._news: deque[Copied] = deque()
+        self._enough = BUSY  # news for which the caller is to be woken
+        self._bell: SimpleQueue[None] = SimpleQueue()
         self._lanes: list[SimpleQueue[Any]] = [SimpleQueue() for _ in range(lanes)]
         self._shared: SimpleQueue[Any] = SimpleQueue()  # for whichever lane is free
         self._threads: list[threading.Thread | None] = [None] * lanes
-        self._stopped = False
+        self._failed = self._stopped = False
 
     def submit(self, lane: int, token: Any, copies: Copies) -> None:
         """Ask a lane to copy; ``next`` will give the token back."""
@@ -54,11 +60,21 @@ class Threads:
         if None in self._threads:
             self._begin(self._threads.index(None), self._shared)
 
-    def next(self) -> Copied:
-        """Wait until some lane is done with something, and say what."""
-        while not self._heard:
-            self._heard.extend(self._done.get())
-        return self._heard.popleft()
+    def next(self, enough: int = 1) -> Copied:
+        """Wait until some lane is done with something, and say what; see ``Crew``."""
+        news = self._news
+        if not news:
+            self._enough = enough
+            while len(news) < enough:  # a bell may be one of before
+                try:
+                    self._bell.get(timeout=None if enough == 1 else PATIENCE)
+                except Empty:
+                    if news:
+                        break
+                if news and self._failed:
+                    break
+            self._enough = BUSY
+        return news.popleft()
 
     def close(self) -> list[Copied]:
         """Let the lanes finish what they are at, drop the rest, wait until the threads are gone; give what is news."""
@@ -69,10 +85,8 @@ class Threads:
         for thread in self._threads:
             if thread is not None:
                 thread.join()
-        news = list(self._heard)
-        while not self._done.empty():
-            news += self._done.get()
-        self._heard.clear()
+        news = list(self._news)
+        self._news.clear()
         return news
 
     def _begin(self, lane: int, tasks: SimpleQueue[Any]) -> None:
@@ -83,14 +97,17 @@ class Threads:
     def _work(self, lane: int, tasks: SimpleQueue[Any]) -> None:
         if self._prepare is not None:
             self._prepare()
-        done: list[Copied] = []
+        news = self._news
         while (task := tasks.get()) is not None and not self._stopped:
             token, what = task
-            done.append(self._do(lane, token, what))
-            if not isinstance(what, Copies) or what.after is None or tasks.empty():
-                self._done.put(done)
-                done = []
-        self._done.put(done)
+            done = self._do(lane, token, what)
+            news.append(done)
+            if isinstance(what, Copies) and what.after is not None and not tasks.empty() and done.error is None:
+                continue
+            if done.error is not None:
+                self._failed = True
+            if self._failed or len(news) >= self._enough:
+                self._bell.put(None)
 
     def _do(self, lane: int, token: Any, what: Copies | Callable[[int], Copies]) -> Copied:
         spans: list[tuple[int, int]] = []

@@ -265,6 +265,7 @@ class Cuda:
     """One GPU. Its primary context is shared with CuPy, PyTorch and all who use the runtime API."""
 
     real = stages = timing_costs = True
+    now_ns = staticmethod(perf_counter_ns)  # the host's clock; events are tied to it
 
     def __init__(self, number: int = 0) -> None:
         from cuda.bindings import driver  # pyright: ignore[reportMissingImports]
@@ -367,10 +368,6 @@ class Cuda:
         from .frameworks import launch_of
 
         return launch_of(self, kernel, options)
-
-    def now_ns(self) -> int:
-        """Give the host's clock; events are tied to it."""
-        return perf_counter_ns()
 
     def align_clock(self) -> None:
         """Record an event in a stream of its own, wait for it, and take its time and the host's for the same.
