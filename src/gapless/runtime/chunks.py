@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.lib.stride_tricks import as_strided
 from gapless.model.errors import GaplessError
 
 from .devices import HostArray
-from .devices.address import address
+from .devices.address import address, addresses
 from .slots import Chunk
 
 
@@ -108,13 +109,15 @@ def _alike(items: list[HostArray]) -> list[HostArray]:
     return items
 
 
+_is_whole = attrgetter("flags.c_contiguous")
+
+
 def _joined(items: Sequence[HostArray]) -> HostArray | Sequence[HostArray]:
     """Give items that lie one after another in memory as the one array that they make up."""
     first, sizes = items[0], [item.nbytes for item in items]
     if address(items[-1]) - address(first) != sum(sizes) - sizes[-1]:
         return items
-    starts = np.fromiter(map(address, items), np.int64, len(items))
-    if not np.array_equal(np.diff(starts), sizes[:-1]) or not all(item.flags.c_contiguous for item in items):
+    if not np.array_equal(np.diff(addresses(items)), sizes[:-1]) or not all(map(_is_whole, items)):
         return items
     return as_strided(first, (sum(map(len, items)), *first.shape[1:]), first.strides, writeable=False)
 

@@ -23,6 +23,7 @@ from gapless.model.kinds import OpKind
 from .devices import Copied, Copies, Crew, Event, HostArray, Job, Launch, Source, out_of_memory
 from .slots import Chunk, Flight, Passage, Ring, RingMemoryError, Sink, Slot, is_timed, shape_of
 
+ANY = 1 << 30  # more news than there can be: which it is counts, not how much
 WAITING = 4  # chunks a lane that wait for one to be free: they take no memory yet
 
 
@@ -321,10 +322,15 @@ class Run:
     def wait(self) -> None:
         """Wait until something has happened that may let the oldest chunk go on."""
         if self.crew is not None and (self.lanes_launch or self.flights[0].error is None):
-            enough = 1
-            if self.lanes_launch and not self.sink.hands_over:  # nobody waits for a single one
-                enough = max(min(self.shared, self.most // 2), 1)
-            self.hear(self.crew.next(enough))
+            if not self.lanes_launch:  # the oldest chunk is to be given, or the next that waits to be issued
+                news = self.flights[0], self.waiting[0] if self.waiting else None
+                slot = self.last.get(self.waiting[0].slot.index) if self.waiting else None
+                copied = self.crew.next(ANY, (*news, slot))
+            elif self.sink.hands_over:
+                copied = self.crew.next(ANY, (self.flights[0],))
+            else:  # nobody waits for a single one
+                copied = self.crew.next(max(min(self.shared, self.most // 2), 1))
+            self.hear(copied)
             return
         self.settle(self.flights[0])
 

@@ -383,12 +383,14 @@ class Pipeline:
         known = self._plans.get(work)
         if known is not None:
             return self._remember(known)
-        plan = choose(work, costs, self._fixed, free=self._device.free_bytes())
+        alike = replace(work, kernel_ns=None, call_ns=0.0)
+        before = self._plans.get(alike)
+        plan = choose(work, costs, self._fixed, free=self._device.free_bytes(), before=before)
         if plan.threads and self._fixed.threads is None and not work.whole and work.bytes_in + work.bytes_out < SMALL:
             plan = replace(plan, threads=0)
         if len(self._plans) >= PLANS:
             self._plans.clear()
-        self._plans[work] = plan
+        self._plans[work] = self._plans[alike] = plan
         return self._remember(plan)
 
     def _remember(self, plan: Plan) -> Plan:

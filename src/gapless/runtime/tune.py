@@ -30,6 +30,7 @@ SIZES = tuple(int(base * 2**power) for power in range(10, 28) for base in (1, 1.
 MOST_CHUNKS = 1 << 14  # more are never worth a thought
 KERNEL_RATE = 500.0  # bytes in a ns that a kernel is taken for, before one has been seen
 DIRECT_SLOTS = 4  # copies have 4 channels a direction (R6.5): a fifth stream's copy may be held behind another's
+WORTH = 1.1  # times shorter that a run must be for buffers to be allocated anew
 FREE_SHARE = 0.5  # of the device memory that is free: what a ring may take
 
 
@@ -84,8 +85,12 @@ class Plan:
         return "\n".join((head, *(f"  {line}" for line in self.why)))
 
 
-def choose(work: Work, costs: Costs, fixed: Fixed, *, cores: int = 0, free: int = 0) -> Plan:
+def choose(
+    work: Work, costs: Costs, fixed: Fixed, *, cores: int = 0, free: int = 0, before: Plan | None = None
+) -> Plan:
     """Choose a plan. *cores* are the host's, *free* the device memory that is free (0: no telling).
+
+    *before* is the plan whose buffers are there: they are kept unless other ones are worth their allocation.
 
     Raises GaplessError where the memory bound does not hold two rows.
     """
@@ -104,6 +109,10 @@ def choose(work: Work, costs: Costs, fixed: Fixed, *, cores: int = 0, free: int 
     if best is None:
         best = (0.0, _row_bytes(work), 1)
     time, size, slots = best
+    if before is not None and before.staging == staging:
+        as_before = makespan(work, costs, before.chunk_bytes, before.slots, staging, cores)
+        if as_before < WORTH * time:
+            time, size, slots = as_before, before.chunk_bytes, before.slots
     return _plan(work, fixed, size, slots, staging, time, _reasons(work, costs, fixed, size, slots, staging, cores))
 
 

@@ -122,11 +122,11 @@ class Crew(Protocol):
         """
         ...
 
-    def next(self, enough: int = 1) -> Copied:
+    def next(self, enough: int = 1, wanted: tuple[Any, ...] = ()) -> Copied:
         """Wait until some lane is done with something, and say what. Ctrl-C gets through.
 
-        Who can do with news of *enough* tasks at once, which must have been asked for, may be left to wait for a while
-        until all of them, or one with an error, are there; the calls that follow give the others.
+        Who can do nothing before there is news of so many tasks, or of a *wanted* one (by its token), may be left to
+        wait for a while until there is, or an error; the calls that follow give the rest.
         """
         ...
 

@@ -8,10 +8,12 @@ Read there, it takes a fifth of that, which counts where many small items are pa
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from . import HostArray
 
@@ -30,6 +32,7 @@ _pointer_of: Any = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c
 _data_at = ctypes.c_void_p.from_address
 _OFFSET = _Interface.data.offset
 _word_at = ctypes.c_size_t.from_address
+_value = attrgetter("value")
 _HEAD = object.__basicsize__
 
 
@@ -53,3 +56,12 @@ def _choose() -> Callable[[HostArray], int]:
 
 
 address: Callable[[HostArray], int] = _choose()
+
+
+def addresses(arrays: Sequence[HostArray]) -> NDArray[np.int64]:
+    """Give the addresses of many; without a call of Python for each, where that can be done."""
+    if address is by_object:
+        places = map(_value, map(_word_at, map(_HEAD.__add__, map(id, arrays))))
+    else:
+        places = map(address, arrays)
+    return np.fromiter(places, np.int64, len(arrays))

@@ -26,7 +26,7 @@ def copy(target: HostArray, source: Source) -> None:
         np.concatenate(source, out=target, casting="no")
 
 
-PATIENCE = 0.01  # seconds that a caller who waits for much news goes without any
+PATIENCE = 0.01  # seconds that a caller who waits for certain news goes without any
 BUSY = 1 << 62  # as much news as is never there: the caller will look by itself
 
 
@@ -34,14 +34,15 @@ class Threads:
     """A crew of real threads; each starts when its lane is first used and ends with ``close``.
 
     Each waking of the caller costs all threads more than most news is worth: it takes the interpreter's lock from the
-    lanes. So the caller is woken when there is as much news as it has asked for, or an error; and that results have
-    been copied out can wait until the lane has copied its next input in, where that is asked already.
+    lanes. So the caller is woken when there is what it has asked for, or an error; and that results have been copied
+    out can wait until the lane has copied its next input in, where that is asked already.
     """
 
     def __init__(self, lanes: int, prepare: Any = None) -> None:
         self._prepare = prepare  # what a new thread does first
         self._news: deque[Copied] = deque()
         self._enough = BUSY  # news for which the caller is to be woken
+        self._wanted: tuple[Any, ...] = ()  # tokens likewise
         self._bell: SimpleQueue[None] = SimpleQueue()
         self._lanes: list[SimpleQueue[Any]] = [SimpleQueue() for _ in range(lanes)]
         self._shared: SimpleQueue[Any] = SimpleQueue()  # for whichever lane is free
@@ -60,21 +61,24 @@ class Threads:
         if None in self._threads:
             self._begin(self._threads.index(None), self._shared)
 
-    def next(self, enough: int = 1) -> Copied:
+    def next(self, enough: int = 1, wanted: tuple[Any, ...] = ()) -> Copied:
         """Wait until some lane is done with something, and say what; see ``Crew``."""
         news = self._news
         if not news:
-            self._enough = enough
-            while len(news) < enough:  # a bell may be one of before
+            self._enough, self._wanted = enough, wanted
+            while not self._is_enough(news, enough, wanted):  # a bell may be one of before
                 try:
                     self._bell.get(timeout=None if enough == 1 else PATIENCE)
                 except Empty:
                     if news:
                         break
-                if news and self._failed:
-                    break
-            self._enough = BUSY
+            self._enough, self._wanted = BUSY, ()
         return news.popleft()
+
+    def _is_enough(self, news: deque[Copied], enough: int, wanted: tuple[Any, ...]) -> bool:
+        if len(news) >= enough or (news and self._failed):
+            return True
+        return bool(wanted) and any(copied.token in wanted for copied in news.copy())
 
     def close(self) -> list[Copied]:
         """Let the lanes finish what they are at, drop the rest, wait until the threads are gone; give what is news."""
@@ -97,17 +101,17 @@ class Threads:
     def _work(self, lane: int, tasks: SimpleQueue[Any]) -> None:
         if self._prepare is not None:
             self._prepare()
-        news = self._news
+        news, rings = self._news, False
         while (task := tasks.get()) is not None and not self._stopped:
             token, what = task
             done = self._do(lane, token, what)
             news.append(done)
-            if isinstance(what, Copies) and what.after is not None and not tasks.empty() and done.error is None:
-                continue
             if done.error is not None:
                 self._failed = True
-            if self._failed or len(news) >= self._enough:
+            rings = rings or self._failed or token in self._wanted or len(news) >= self._enough
+            if rings and not (isinstance(what, Copies) and what.after is not None and not tasks.empty()):
                 self._bell.put(None)
+                rings = False
 
     def _do(self, lane: int, token: Any, what: Copies | Callable[[int], Copies]) -> Copied:
         spans: list[tuple[int, int]] = []

@@ -176,7 +176,7 @@ class Crew:
         self._lanes[lane].append(task)
         self._add(lane, task, task.copies)
 
-    def next(self, enough: int = 1) -> Copied:
+    def next(self, enough: int = 1, wanted: tuple[Any, ...] = ()) -> Copied:
         """Wait until some lane is done with something."""
         device = self._device
         while not (done := [task for task in self._asked if task.is_over]):
