@@ -344,7 +344,8 @@ class Pipeline:
         pinned_out = targets is not None and all(map(self._straight, targets))
         return self._choose(
             Work(
-                rows=rows, bytes_in=bytes_in, bytes_out=bytes_out or rows, kernel_ns=self._kernel_ns, call_ns=self._call_ns,
+                rows=rows, bytes_in=bytes_in, bytes_out=bytes_out or rows,
+                kernel_ns=self._kernel_ns, call_ns=self._call_ns,
                 lanes=getattr(self._launch, "in_any_thread", False),
                 pageable_in=not all(map(self._straight, arrays)), pageable_out=self._device.stages and not pinned_out,
             )
