@@ -6,8 +6,9 @@ A chunk passes stages: staged in, H2D, kernel, D2H, staged out. With n chunks in
     T(n) = S + (n - 1) · max(m, S / k)      S: all stages of one chunk, m: the longest stage over its servers
 
 (section 10: the closed form of a ring of k slots, and what it becomes with several threads in a stage). More chunks
-shorten what is not overlapped, S, and pay o more often. Where threads stage, this is corrected by trials: what the ring
-really took, over what the model says (memory bandwidth, caches and the interpreter's lock are no stage of their own).
+shorten what is not overlapped, S, and pay o more often. Where threads stage, the second part is corrected by trials:
+how often the ring really had a chunk through, over what the model says (memory bandwidth, caches and the interpreter's
+lock are no stage of their own).
 """
 
 from __future__ import annotations
@@ -118,23 +119,37 @@ def choose(
 
 def makespan(work: Work, costs: Costs, size: int, slots: int, staging: str, cores: int) -> float:
     """Give T(n) in ns for chunks of *size* bytes of the larger direction."""
-    whole = max(work.bytes_in, work.bytes_out, 1)
-    chunks = max(-(-whole // max(size, 1)), 1)
-    stages = _stages(work, costs, size, staging, min(slots, cores))
-    per_chunk = [round(work_ns / chunks + fixed_ns) for work_ns, fixed_ns, _ in stages]
+    chunks = _chunks(work, size)
     if staging != "threads":
-        h2d, kernel, d2h, host = per_chunk
+        h2d, kernel, d2h, host = (time for time, _ in _per_chunk(work, costs, size, staging, 1))
         time = max(bounds.slots(chunks, slots, h2d, kernel, d2h), chunks * host)
         pinned = work.bytes_in * work.pageable_in + work.bytes_out * work.pageable_out
         return time + (pinned * costs.register if staging == "register" else 0.0)
-    longest = max(time / servers for time, (_, _, servers) in zip(per_chunk, stages, strict=True))
-    total = sum(per_chunk)
-    return (total + (chunks - 1) * max(longest, total / slots)) * _correction(work, costs, size, slots, cores)
+    through, between = _staged(work, costs, size, slots, cores)
+    return through + (chunks - 1) * between * _correction(work, costs, size, slots, cores)
+
+
+def _chunks(work: Work, size: int) -> int:
+    return max(-(-max(work.bytes_in, work.bytes_out, 1) // max(size, 1)), 1)
+
+
+def _staged(work: Work, costs: Costs, size: int, slots: int, cores: int) -> tuple[float, float]:
+    """Give the ns that a chunk takes through a ring whose threads stage, and those from one chunk to the next."""
+    stages = _per_chunk(work, costs, size, "threads", min(slots, cores))
+    through = sum(time for time, _ in stages)
+    return through, max(through / slots, *(time / servers for time, servers in stages))
+
+
+def _per_chunk(work: Work, costs: Costs, size: int, staging: str, threads: int) -> list[tuple[int, int]]:
+    """Give (ns that a chunk is in it, servers) of each stage."""
+    chunks = _chunks(work, size)
+    stages = _stages(work, costs, size, staging, threads)
+    return [(round(work_ns / chunks + fixed_ns), servers) for work_ns, fixed_ns, servers in stages]
 
 
 def _correction(work: Work, costs: Costs, size: int, slots: int, cores: int) -> float:
-    """Give how much longer the ring took than the model says: in the trials of the nearest number of slots, between
-    their sizes of a chunk.
+    """Give how many times longer than the model says the ring took for each chunk: in the trials of the nearest number
+    of slots, between their sizes of a chunk.
     """
     alike = [trial for trial in costs.trials if trial[0] is work.lanes]
     if not alike:
@@ -147,10 +162,9 @@ def _correction(work: Work, costs: Costs, size: int, slots: int, cores: int) -> 
 
 @lru_cache(maxsize=64)
 def _missed(costs: Costs, trial: Trial, cores: int) -> float:
-    lanes, slots, size, chunks, took = trial
-    work = Work(rows=chunks, bytes_in=chunks * size, bytes_out=chunks * size, pageable_in=True, pageable_out=True,
-                kernel_ns=0.0, lanes=lanes)  # fmt: skip
-    return took / makespan(work, replace(costs, trials=()), size, slots, "threads", cores)
+    lanes, slots, size, took = trial
+    work = Work(rows=1, bytes_in=size, bytes_out=size, pageable_in=True, pageable_out=True, kernel_ns=0.0, lanes=lanes)
+    return took / _staged(work, costs, size, slots, cores)[1]
 
 
 def _stages(work: Work, costs: Costs, size: int, staging: str, threads: int) -> list[tuple[float, float, int]]:
