@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
-from operator import attrgetter
-from typing import Any
+from itertools import chain, islice, repeat
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
 
 from gapless.model.errors import GaplessError
 
 from .devices import HostArray
-from .devices.address import address, addresses
+from .devices.address import address, addresses_if_alike
 from .slots import Chunk
+
+Places: TypeAlias = "NDArray[np.int64] | None"
 
 
 def as_host(value: Any, what: str = "The input") -> HostArray:
@@ -68,9 +70,17 @@ def batches(source: Iterable[Any], pack_bytes: int = 0) -> Iterator[Chunk]:
         yield from _rows(as_host(source), pack_bytes)
         return
     first = 0
-    groups = _packed(source, pack_bytes) if pack_bytes else ((batch, isinstance(batch, list)) for batch in source)
-    for index, (batch, as_list) in enumerate(groups):
-        chunk = _chunk(batch, index, first, as_list, pack=pack_bytes > 0)
+    groups: Iterable[tuple[Any, Places]] = _packed(source, pack_bytes) if pack_bytes else zip(source, repeat(None))
+    for index, (batch, places) in enumerate(groups):
+        as_list = not pack_bytes and isinstance(batch, list)
+        if places is not None:
+            rows = [len(batch[0])] * len(batch)
+            chunk = Chunk(index, first, sum(rows), (_joined(batch, places),), items=rows, held=batch)
+        elif as_list or pack_bytes:
+            chunk = _pack(batch, index, first, as_list=as_list)
+        else:
+            inputs = tuple(as_host(one) for one in (batch if isinstance(batch, tuple) else (batch,)))
+            chunk = Chunk(index, first, rows_of(inputs), inputs)
         yield chunk
         first += chunk.rows
 
@@ -85,10 +95,8 @@ def _rows(array: HostArray, pack_bytes: int) -> Iterator[Chunk]:
         yield Chunk(index, start * length, len(flat), (flat,), items=[length] * len(part))
 
 
-def _chunk(batch: Any, index: int, first: int, as_list: bool, *, pack: bool) -> Chunk:
-    if not (as_list or pack):
-        inputs = tuple(as_host(one) for one in (batch if isinstance(batch, tuple) else (batch,)))
-        return Chunk(index, first, rows_of(inputs), inputs)
+def _pack(batch: list[Any], index: int, first: int, *, as_list: bool) -> Chunk:
+    """Make many items one chunk."""
     if not batch:
         raise GaplessError("A batch is an empty list: there is nothing to pack.")
     columns = list(zip(*batch, strict=True)) if isinstance(batch[0], tuple) else [batch]
@@ -109,44 +117,42 @@ def _alike(items: list[HostArray]) -> list[HostArray]:
     return items
 
 
-_is_whole = attrgetter("flags.c_contiguous")
+def _joined(items: Sequence[HostArray], places: Places = None) -> HostArray | Sequence[HostArray]:
+    """Give items that lie one after another in memory as the one array that they make up.
 
-
-def _joined(items: Sequence[HostArray]) -> HostArray | Sequence[HostArray]:
-    """Give items that lie one after another in memory as the one array that they make up."""
-    first, sizes = items[0], [item.nbytes for item in items]
-    if address(items[-1]) - address(first) != sum(sizes) - sizes[-1]:
-        return items
-    if not np.array_equal(np.diff(addresses(items)), sizes[:-1]) or not all(map(_is_whole, items)):
+    *places* are the addresses of items that are known to be whole and alike.
+    """
+    first, sizes = items[0], [items[0].nbytes]
+    if places is None:
+        if not all(item.flags.c_contiguous for item in items):
+            return items
+        sizes = [item.nbytes for item in items[:-1]]
+        places = np.fromiter(map(address, items), np.int64, len(items))
+    if len(items) > 1 and (np.diff(places) != sizes).any():
         return items
     return as_strided(first, (sum(map(len, items)), *first.shape[1:]), first.strides, writeable=False)
 
 
-def _packed(source: Iterable[Any], pack_bytes: int) -> Iterator[tuple[list[Any], bool]]:
-    """Gather single items until they make up *pack_bytes*; items that cannot lie side by side start a new pack."""
+def _packed(source: Iterable[Any], pack_bytes: int) -> Iterator[tuple[list[Any], Places]]:
+    """Gather single items until they make up *pack_bytes*; items that cannot lie side by side start a new pack.
+
+    Gives their addresses with those that are whole and alike.
+    """
     rest = iter(source)
     for item in rest:  # as long as all items are alike, none of them is looked at by itself
         if type(item) is not np.ndarray or not item.ndim or not item.nbytes or item.dtype.hasobject:
             pack = [item]
         else:
             pack = [item, *islice(rest, max(-(-pack_bytes // item.nbytes), 1) - 1)]
-            if _are_like(item, pack):
-                yield pack, False
+            places = addresses_if_alike(pack)
+            if places is not None:
+                yield pack, places
                 continue
-        yield from _mixed(chain(pack, rest), pack_bytes)
+        yield from zip(_mixed(chain(pack, rest), pack_bytes), repeat(None))
         return
 
 
-def _are_like(item: HostArray, others: list[Any]) -> bool:
-    count = len(others)
-    return (
-        list(map(type, others)).count(np.ndarray) == count
-        and [other.shape for other in others].count(item.shape) == count
-        and [other.dtype for other in others].count(item.dtype) == count
-    )
-
-
-def _mixed(source: Iterable[Any], pack_bytes: int) -> Iterator[tuple[list[Any], bool]]:
+def _mixed(source: Iterable[Any], pack_bytes: int) -> Iterator[list[Any]]:
     """Gather items of any kind."""
     pack: list[Any] = []
     size, kind = 0, None
@@ -155,16 +161,16 @@ def _mixed(source: Iterable[Any], pack_bytes: int) -> Iterator[tuple[list[Any], 
         rows_of(parts)
         here = tuple((part.dtype, part.shape[1:]) for part in parts)
         if pack and here != kind:
-            yield pack, False
+            yield pack
             pack, size = [], 0
         kind = here
         pack.append(parts if isinstance(item, tuple) else parts[0])
         size += sum(part.nbytes for part in parts)
         if size >= pack_bytes:
-            yield pack, False
+            yield pack
             pack, size = [], 0
     if pack:
-        yield pack, False
+        yield pack
 
 
 def unpack(chunk: Chunk, result: HostArray) -> list[HostArray]:
