@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 
 import gapless
 from gapless import cli
+from gapless.timeline.sinks.files import MARK
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 TRAP = EXAMPLES / "timelines" / "forgotten-default-stream-copy.json.gz"
@@ -82,7 +86,7 @@ def test_input_and_foreign_files_are_left_as_they_are(capsys, tmp_path) -> None:
     source, other = tmp_path / "trace.json.gz", tmp_path / "other.json"
     source.write_bytes(TRAP.read_bytes())
     other.write_text("{}")
-    for target, says in ((source, "is the input"), (other, "gapless did not write it")):
+    for target, says in ((source, "is the input"), (other, "gapless did not write it so")):
         status, _, err = run(capsys, "convert", source, target)
         assert status == 2
         assert says in err
@@ -123,3 +127,28 @@ def test_simulate_svg_keeps_the_status_of_the_tape(capsys, tmp_path) -> None:
     (tmp_path / "wrong.tape").write_text("stream s nonblocking\nkernel k on s 1ms\nexpect makespan 2ms\n")
     assert run(capsys, "simulate", tmp_path / "wrong.tape", "--svg", tmp_path / "out.svg")[0] == 1
     assert (tmp_path / "out.svg").exists()
+
+
+@pytest.mark.parametrize("arguments", [
+    ["convert", TRAP, "/dev/stdout", "--to", "perfetto"], ["explain", TRAP, "--html", "/dev/stdout"],
+    ["simulate", TAPE, "--svg", "/dev/stdout"],
+])  # fmt: skip
+def test_what_goes_to_standard_output_goes_there_alone(tmp_path: Path, arguments: list[Any]) -> None:
+    """Into a pipe, and where the shell adds it to a file."""
+    command = [sys.executable, "-m", "gapless", *map(str, arguments)]
+    piped = subprocess.run(command, capture_output=True, timeout=60, check=True).stdout
+    whole = tmp_path / f"file{arguments.index('/dev/stdout')}"
+    whole.write_bytes(b"before\n")
+    with whole.open("ab") as file:
+        subprocess.run(command, stdout=file, stderr=subprocess.PIPE, timeout=60, check=True)
+    assert whole.read_bytes() == b"before\n" + piped
+    assert MARK.encode() in piped
+    assert piped.endswith((b"</html>\n", b"</svg>\n")) == (arguments[0] != "convert")
+    assert b"Wrote" not in piped
+
+
+def test_a_page_and_json_do_not_mix() -> None:
+    command = [sys.executable, "-m", "gapless", "explain", TRAP, "--json", "--html", "/dev/stdout"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Give the page a file" in done.stderr

@@ -111,8 +111,10 @@ def test_from_the_shell(shared: Path, capsys, tmp_path: Path):
     status, out, err = run(capsys, "explain", before, "--apply", "streams=4", "--save", tape)
     assert (status, err) == (0, "")
     assert tape.exists()
+    assert run(capsys, "explain", before, "--apply", "streams=4", "--save", tape)[0] == 0  # nothing is changed
+    tape.write_text(tape.read_text() + "# mine\n")
     status, out, err = run(capsys, "explain", before, "--apply", "streams=4", "--save", tape)
-    assert status == 2
+    assert (status, out) == (2, "")
     assert "is there already" in err
     status, out, err = run(capsys, "explain", before, "--apply", "stream=4")
     assert (status, out) == (2, "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,15 @@ def test_nothing_is_overwritten(shared: Path, tmp_path: Path):
             save(report.repaired, tmp_path / "mine.tape")
         assert target.read_text() == "mine"
         target.unlink()
+    save(report.repaired, tmp_path / "mine.tape")
+    as_written = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    save(report.repaired, tmp_path / "mine.tape")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == as_written
+    for name, content in as_written.items():
+        (tmp_path / name).write_bytes(content.replace(b"0", b"1", 1))
+        with pytest.raises(GaplessError, match="is there already"):
+            save(report.repaired, tmp_path / "mine.tape")
+        (tmp_path / name).write_bytes(content)
     with pytest.raises(GaplessError, match=r"ends in \.tape"):
         save(report.repaired, tmp_path / "mine.txt")
     with pytest.raises(GaplessError, match="cannot be written"):
@@ -106,10 +116,10 @@ def test_a_machine_of_ones_own(shared: Path):
     assert gapless.explain(timeline, apply=["pin", "streams=4"], machine=slow).prediction.speedup < usual
 
 
-class Full(io.TextIOWrapper):
+class Full(io.BufferedWriter):
     """A file on a disk that is full."""
 
-    def write(self, text: str) -> int:
+    def write(self, content: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
@@ -118,11 +128,13 @@ def test_a_tape_that_does_not_fit_leaves_nothing(made, tmp_path: Path, monkeypat
     gpu = made.Gpu()
     made.loop(gpu)
     report = gpu.explain(apply=["streams=2"])
-    plain = Path.open
-    monkeypatch.setattr(
-        Path, "open",
-        lambda path, *how, **more: Full(plain(path, "xb")) if path.suffix == ".tape" else plain(path, *how, **more),
-    )  # fmt: skip
+    opened: list[int] = []
+
+    def fdopen(number: int, how: str) -> io.IOBase:
+        opened.append(number)
+        return (Full if len(opened) == 2 else io.BufferedWriter)(io.FileIO(number, how))
+
+    monkeypatch.setattr(os, "fdopen", fdopen)
     with pytest.raises(GaplessError, match=r"a\.tape cannot be written: No space left"):
         save(report.repaired, tmp_path / "a.tape")
     assert not list(tmp_path.iterdir())

@@ -99,7 +99,8 @@ def test_json_stays_json_beside_the_page(tmp_path: Path, capsys: pytest.CaptureF
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("there.html", "is there already and is left as it is"), ("report.txt", "ends in .html"),
+    [("there.html", "is there already, and gapless did not write it so: it is left as it is"),
+     ("report.txt", "ends in .html"),
      ("no/folder/report.html", "cannot be written: No such file or directory")],
 )  # fmt: skip
 def test_what_cannot_be_written_is_said_and_nothing_is_lost(
@@ -110,6 +111,15 @@ def test_what_cannot_be_written_is_said_and_nothing_is_lost(
     assert words in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["there.html"]
     assert (tmp_path / "there.html").read_text() == "mine"
+
+
+def test_a_page_takes_the_place_of_an_older_one(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    assert main(["explain", str(TRACE), "--html", str(path)]) == 0
+    first = path.read_bytes()
+    path.write_bytes(first + b"<!-- older -->")
+    assert main(["explain", str(TRACE), "--html", str(path)]) == 0
+    assert path.read_bytes() == first
 
 
 def test_one_page_holds_one_timeline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gapless.cli.output import blaming_itself, progress_of, write
+from gapless.cli.output import blaming_itself, progress_of, say_written
 from gapless.cli.words import DONE, Format
 from gapless.model.errors import GaplessError
 
@@ -27,7 +27,7 @@ FORMATS = {
 def convert(source: Path, output: Path, /, *, to: Format | None = None) -> int:
     """Write a timeline or a played tape for other tools: Perfetto, Chrome traces, pictures of lanes.
 
-    A file that is there already is replaced only where gapless wrote it.
+    A file that is there already is replaced only where gapless wrote it. /dev/stdout and pipes do too, with --to.
 
     Parameters
     ----------
@@ -38,10 +38,12 @@ def convert(source: Path, output: Path, /, *, to: Format | None = None) -> int:
     to
         Format of the output where its name does not tell: perfetto, chrome, svg or png.
     """
+    from gapless.timeline.sinks import files
+
     chosen = _format(output, to)
+    files.check(output, never=[source])
     timeline, notes = _load(source, explained=chosen != "chrome", pictured=chosen in ("svg", "png"))
     from gapless.timeline.sinks import SINKS, gzipped
-    from gapless.timeline.sinks import write as write_file
 
     left_out: Sequence[str] = ()
     pieces: Iterable[bytes]
@@ -52,9 +54,9 @@ def convert(source: Path, output: Path, /, *, to: Format | None = None) -> int:
 
         picture = svg(timeline, notes=notes)
         pieces = [png(picture) if chosen == "png" else picture.encode()]
-    write_file(output, gzipped(pieces) if output.name.lower().endswith(".gz") else pieces, never=[source])
+    files.write(output, gzipped(pieces) if output.name.lower().endswith(".gz") else pieces, never=[source])
     opened = " Open it in ui.perfetto.dev." if chosen == "perfetto" else ""
-    write(" ".join((f"Wrote {output}.{opened}", *left_out)))
+    say_written(" ".join((f"Wrote {output}.{opened}", *left_out)), output)
     return DONE
 
 

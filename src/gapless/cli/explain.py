@@ -72,14 +72,15 @@ def explain(
         raise GaplessError("No timeline is named. Write: gapless explain TIMELINE...")
     if save is not None and (len(timelines) > 1 or not apply):
         raise GaplessError("--save writes the one program that --apply predicts. Name one timeline and a repair.")
-    if html is not None:
-        if len(timelines) > 1:
-            raise GaplessError("--html writes the page of one timeline. Name one timeline.")
-        from gapless.views.report_page import check_name
+    alone = html is not None and _check_page(html, timelines, json=json)
+    if save is not None:
+        from gapless.diagnosis.as_tape import check_name as check_tape
 
-        check_name(html)
+        check_tape(save)
     asked = Asked(read_window(from_, to, steps), device, apply, read_machine(machine), save, read_gates(gate))
-    return (_explain_as_json if json else _explain_as_text)(timelines, asked, html)
+    if json:
+        return _explain_as_json(timelines, asked, html)
+    return _explain_as_text(timelines, asked, html, silent=alone)
 
 
 def _explain_as_json(timelines: Sequence[Path], asked: Asked, html: Path | None) -> int:
@@ -99,7 +100,7 @@ def _explain_as_json(timelines: Sequence[Path], asked: Asked, html: Path | None)
     return status
 
 
-def _explain_as_text(timelines: Sequence[Path], asked: Asked, html: Path | None) -> int:
+def _explain_as_text(timelines: Sequence[Path], asked: Asked, html: Path | None, *, silent: bool) -> int:
     from gapless.views.terminal import draw, draw_summaries, summarise
 
     console = to_console()
@@ -116,6 +117,8 @@ def _explain_as_text(timelines: Sequence[Path], asked: Asked, html: Path | None)
         status = max(status, _hold(report, asked, of=path if len(timelines) > 1 else None))
         # Drawn at once and kept as text: the timelines of a long list would not all fit into memory.
         done.append((summarise(report), drawn(console, draw(report, console, console.options)) + saved))
+    if silent:
+        return status
     done.sort(key=lambda entry: -entry[0].share)
     if len(timelines) > 1 and done:
         write(drawn(console, draw_summaries([summary for summary, _ in done], console)))
@@ -150,9 +153,24 @@ def _write_page(report: Report, html: Path | None) -> str:
     """Write the page where that was asked for and there is anything to show; give what to say of it."""
     if html is None or not len(report.timeline.ops):
         return ""
+    from gapless.timeline.sinks.files import is_open_ended
     from gapless.views.report_page import write as write_page
 
-    return f"\n\nThe page is {write_page(report, html)}: open it in a browser."
+    write_page(report, html)
+    return "" if is_open_ended(html) else f"\n\nThe page is {html}: open it in a browser."
+
+
+def _check_page(html: Path, timelines: Sequence[Path], *, json: bool) -> bool:
+    """Refuse what cannot be the page of one timeline; tell whether it takes the place of what is printed."""
+    if len(timelines) > 1:
+        raise GaplessError("--html writes the page of one timeline. Name one timeline.")
+    from gapless.timeline.sinks.files import is_standard_output
+    from gapless.views.report_page import check_name
+
+    check_name(html, never=timelines)
+    if json and is_standard_output(html):
+        raise GaplessError(f"--html {html} and --json would both be printed. Give the page a file.")
+    return is_standard_output(html)
 
 
 def _hold(report: Report, asked: Asked, *, of: Path | None) -> int:

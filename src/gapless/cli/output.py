@@ -101,6 +101,13 @@ def write(text: str) -> None:
     sys.stdout.write((text if utf8 else in_ascii(text)) + "\n")
 
 
+def say_written(text: str, path: Path) -> None:
+    """Say what was written, where it does not get into it."""
+    from gapless.timeline.sinks.files import is_standard_output
+
+    (complain if is_standard_output(path) else write)(text)
+
+
 def complain(message: str) -> None:
     """Print a message of the user's concern on standard error; whatever it quotes shows as what it is."""
     from gapless.views.wording import visible

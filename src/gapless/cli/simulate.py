@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from gapless.cli.output import blaming_itself, drawn, json_of, to_console, write
+from gapless.cli.output import blaming_itself, drawn, json_of, say_written, to_console, write
 from gapless.cli.tapes import as_on_a_tape, each, play_as_json, read_machine
 from gapless.cli.words import DONE, Count, Profile, Run, Time
 from gapless.model.errors import DeadlockError, GaplessError
@@ -41,7 +41,7 @@ def simulate(
 ) -> int:
     """Play stream programs: when each engine works, why it waits, and whether what the tape expects holds.
 
-    Without tapes it plays a loop over chunks of work, as in: gapless simulate --chunks 4 --streams 3
+    Instead of tapes it plays a loop over chunks of work, as in: gapless simulate --chunks 4 --streams 3
 
     Beside the loop stands what it takes one stage after another (3N) and with all engines busy (N + 2).
 
@@ -112,6 +112,8 @@ def simulate(
         raise GaplessError("--tape prints the loop, --json what it does. Leave one of the two out.")
     if svg is not None and (json or tape or len(tapes) > 1):
         raise GaplessError("--svg draws one run as a picture. Leave out --json, --tape and further tapes.")
+    if svg is not None:
+        _check_picture(svg, tapes)
     if play and (json or tape or svg is not None or len(tapes) > 1):
         raise GaplessError("--play shows one run. Leave out --json, --tape, --svg and further tapes.")
     if asked or tape or (play and not tapes):
@@ -193,16 +195,22 @@ def _animate(played: Simulation) -> None:
     play(played, to_console())
 
 
+def _check_picture(path: Path, tapes: Sequence[Path]) -> None:
+    from gapless.timeline.sinks import files
+
+    if path.suffix.lower() != ".svg" and not files.is_open_ended(path):
+        raise GaplessError(f"--svg {path}: the name of the picture ends in .svg. gapless convert writes other formats.")
+    files.check(path, never=tapes)
+
+
 def _write_picture(played: Simulation, path: Path, tapes: Sequence[Path] = ()) -> None:
     from gapless.timeline.simulated import from_schedule
-    from gapless.timeline.sinks import write as write_file
+    from gapless.timeline.sinks import files
     from gapless.views.picture import svg
 
-    if path.suffix.lower() != ".svg":
-        raise GaplessError(f"--svg {path}: the name of the picture ends in .svg. gapless convert writes other formats.")
     timeline = from_schedule(played.schedule, source=Path(played.name).name)
-    write_file(path, [svg(timeline).encode()], never=tapes)
-    write(f"Wrote {path}.")
+    files.write(path, [svg(timeline).encode()], never=tapes)
+    say_written(f"Wrote {path}.", path)
 
 
 def _simulate_loop(

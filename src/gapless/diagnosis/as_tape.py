@@ -8,6 +8,7 @@ the replay. The rest is the replayed program call by call.
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -23,10 +24,12 @@ from gapless.model.machine import Machine
 from gapless.model.program import Grid, Program
 from gapless.model.schedule import Schedule
 from gapless.model.tape_writer import write
+from gapless.timeline.sinks import files
 
 from .replay import LAST_RETURN, PS, Run
 from .report import Report
 
+_HEAD = f"# {files.MARK}, and replaced by it only as long as nothing is changed: "
 _SHARES = 1000  # shares of the GPU are rounded up to so many parts
 _FREE = {"launch_cost": "0us", "call_cost": "0us", "record_cost": "0us", "sync_return": "0us", "copy_overhead": "0us"}
 _UNUSED = ("call_costs", "late_costs", "staging_curve", "launch_contention")
@@ -39,34 +42,46 @@ class SavedTape:
     tape: Path
     machine: Path
 
+    def may_go(self, target: Path) -> bool:
+        """Tell whether one of the two is empty, or both are as ``save`` wrote them."""
+        if not target.stat().st_size:
+            return True
+        try:
+            head, text = self.tape.read_text(encoding="utf-8").split("\n", 1)
+            return head == _HEAD + _sum(text, self.machine.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return False
 
-def save(run: Run, path: str | Path, *, about: Sequence[str] = ()) -> SavedTape:
-    """Write a run as a tape, and its machine as ``NAME.machine.json`` beside it; *about* stands in the tape's head.
 
-    Raises GaplessError where the name does not end in ``.tape``, a file of either name exists, or the folder cannot be
-    written to.
+def check_name(path: str | Path) -> SavedTape:
+    """Give where ``save`` would write. Raises GaplessError for a name that does not end in ``.tape``, and for what is
+    there already and is not as ``save`` wrote it: a tape is there to be changed, and what was changed is the user's.
     """
     tape = Path(path)
     if tape.suffix != ".tape":
         raise GaplessError(f"{path} is no name for a tape. Its name ends in .tape, such as repaired.tape.")
-    machine = tape.with_suffix(".machine.json")
-    for target in (tape, machine):
-        if target.exists():
-            raise GaplessError(f"{target} is there already and is left as it is. Choose another name.")
+    saved = SavedTape(tape=tape, machine=tape.with_suffix(".machine.json"))
+    for target in (saved.tape, saved.machine):
+        files.check(target, replace=saved.may_go)
+    return saved
+
+
+def save(run: Run, path: str | Path, *, about: Sequence[str] = ()) -> SavedTape:
+    """Write a run as a tape, and its machine as ``NAME.machine.json`` beside it; *about* stands in the tape's head.
+
+    Raises GaplessError as ``check_name`` does, and where the folder cannot be written to.
+    """
+    saved = check_name(path)
     program = _tape_program(run)
-    text = "".join(f"# {line}\n" for line in (*about, *_LEFT_OUT)) + "\n" + write(program, f'"{machine.name}"')
-    texts = {machine: _tape_machine(run.schedule.machine).to_json() + "\n", tape: text}
-    made: list[Path] = []
-    try:
-        for target in texts:
-            with target.open("x", encoding="utf-8") as file:
-                made.append(target)
-                file.write(texts[target])
-    except OSError as problem:
-        for target in made:  # no half of it stays
-            target.unlink(missing_ok=True)
-        raise GaplessError(f"{problem.filename or made[-1]} cannot be written: {problem.strerror or problem}") from None
-    return SavedTape(tape=tape, machine=machine)
+    text = "".join(f"# {line}\n" for line in (*about, *_LEFT_OUT)) + "\n" + write(program, f'"{saved.machine.name}"')
+    machine = _tape_machine(run.schedule.machine).to_json() + "\n"
+    text = f"{_HEAD}{_sum(text, machine)}\n{text}"
+    files.write_all({saved.machine: [machine.encode()], saved.tape: [text.encode()]}, replace=saved.may_go)
+    return saved
+
+
+def _sum(text: str, machine: str) -> str:
+    return f"{zlib.crc32((text + machine).encode()):08x}"
 
 
 def about(report: Report) -> tuple[str, ...]:

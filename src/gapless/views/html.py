@@ -15,6 +15,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
+from gapless.timeline.sinks.files import MARK
 from gapless.views import wording
 
 LANES = (
@@ -80,7 +81,7 @@ def page(title: str, *body: str, styles: Sequence[str], script: str) -> str:
     )
     head = tag(
         "head",
-        Markup('<meta charset="utf-8">'),
+        Markup(f'<meta charset="utf-8"><meta name="generator" content="{MARK}">'),
         Markup(f'<meta http-equiv="Content-Security-Policy" content="{allowed}">'),
         Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
         Markup('<meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">'),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from gapless.diagnosis.critical import critical_path, path_times
 from gapless.diagnosis.report import Finding, Prediction, Replayed, Report
 from gapless.model.errors import GaplessError
 from gapless.timeline.simulated import from_schedule
+from gapless.timeline.sinks import files
 from gapless.timeline.timeline import Timeline
 from gapless.views import telling, wording
 from gapless.views.html import LANES, Markup, bundle, data, page, tag, text
@@ -28,30 +29,19 @@ SCRIPT = (*LANES, "report.js")
 STYLES = ("lanes.css", "report.css")
 
 
-def check_name(path: str | Path) -> Path:
-    """Raise GaplessError for a name that does not end in ``.html``, and where the file is there already."""
+def check_name(path: str | Path, *, never: Iterable[Path] = ()) -> Path:
+    """Raise GaplessError for a file name that does not end in ``.html``, and as ``sinks.files.check`` does."""
     target = Path(path)
-    if target.suffix not in (".html", ".htm"):
+    if target.suffix not in (".html", ".htm") and not files.is_open_ended(target):
         raise GaplessError(f"{path} is no name for a page. Its name ends in .html, such as report.html.")
-    if target.exists():
-        raise GaplessError(f"{target} is there already and is left as it is. Choose another name.")
+    files.check(target, never=never)
     return target
 
 
-def write(report: Report, path: str | Path) -> Path:
+def write(report: Report, path: str | Path, *, never: Iterable[Path] = ()) -> Path:
     """Write a report as a page. Raises GaplessError as ``check_name`` does, and where it cannot be written."""
-    target = check_name(path)
-    whole = to_html(report).encode()
-    try:
-        file = target.open("xb")
-        try:
-            with file:
-                file.write(whole)
-        except OSError:
-            target.unlink(missing_ok=True)  # half a page is worse than none
-            raise
-    except OSError as problem:
-        raise GaplessError(f"{target} cannot be written: {problem.strerror or problem}") from None
+    target = check_name(path, never=never)
+    files.write(target, [to_html(report).encode()], never=never)
     return target
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
+import threading
 from pathlib import Path
 
 import pytest
 
 from gapless.model.errors import GaplessError
 from gapless.timeline.sinks import gzipped, write
-from gapless.timeline.sinks.files import MARK
+from gapless.timeline.sinks.files import MARK, write_all
 
 OURS = f"<!-- {MARK} -->".encode()
 
@@ -54,7 +56,7 @@ def test_what_gapless_wrote_is_replaced(tmp_path: Path) -> None:
 def test_what_others_wrote_is_not(tmp_path: Path) -> None:
     for made in (b"mine", b"\x1f\x8bnot gzip after all", b"x" * (1 << 13) + OURS):
         (tmp_path / "out").write_bytes(made)
-        with pytest.raises(GaplessError, match="is there already, and gapless did not write it"):
+        with pytest.raises(GaplessError, match="is there already, and gapless did not write it so"):
             write(tmp_path / "out", [b"new"])
         assert (tmp_path / "out").read_bytes() == made
 
@@ -95,6 +97,63 @@ def test_permissions_are_those_of_a_new_file_or_of_the_old_one(tmp_path: Path) -
 def test_places_that_take_no_file(tmp_path: Path, name: str, why: str) -> None:
     with pytest.raises(GaplessError, match=why):
         write(f"{tmp_path}/{name}", [b"x"])
+
+
+def test_several_files_are_written_all_or_none(tmp_path: Path) -> None:
+    (tmp_path / "two").write_bytes(OURS)
+
+    def fails():
+        yield b"half"
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(GaplessError, match="two cannot be written"):
+        write_all({tmp_path / "one": [b"1"], tmp_path / "two": fails()})
+    assert [path.name for path in tmp_path.iterdir()] == ["two"]
+    assert (tmp_path / "two").read_bytes() == OURS
+    write_all({tmp_path / "one": [b"1"], tmp_path / "two": [b"2"]})
+    assert [(tmp_path / name).read_bytes() for name in ("one", "two")] == [b"1", b"2"]
+
+
+def test_a_pipe_is_written_to_directly(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append((tmp_path / "pipe").read_bytes()))
+    reader.start()
+    write(tmp_path / "pipe", [b"a", b"b"])
+    reader.join()
+    assert read == [b"ab"]
+    assert (tmp_path / "pipe").is_fifo()
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_a_pipe_whose_reader_has_gone_is_said(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+
+    def pieces():
+        yield b"a" * (1 << 17)  # more than a pipe holds: the reader has it when this has gone through
+        gone.wait()
+        yield b"b" * (1 << 17)
+
+    def read() -> None:
+        with (tmp_path / "pipe").open("rb", buffering=0) as file:
+            left = 1 << 17
+            while left:
+                left -= len(file.read(left))
+        gone.set()
+
+    gone = threading.Event()
+    reader = threading.Thread(target=read)
+    reader.start()
+    with pytest.raises(GaplessError, match=r"pipe cannot be written: Broken pipe\.$"):
+        write(tmp_path / "pipe", pieces())
+    reader.join()
+
+
+def test_what_is_neither_a_file_nor_a_pipe_is_refused(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as there:
+        there.bind(str(tmp_path / "there"))
+        with pytest.raises(GaplessError, match="there cannot be written: it is neither a file nor a pipe"):
+            write(tmp_path / "there", [b"x"])
 
 
 def test_devices_are_written_to_directly() -> None:

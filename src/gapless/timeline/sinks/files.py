@@ -1,13 +1,19 @@
-"""Files written whole or not at all: nothing half written stays behind, and nothing of the user's is lost."""
+"""Files written whole or not at all: nothing half written stays behind, and nothing of the user's is lost.
+
+Whatever gapless makes of its input and writes goes through here (recordings do not), so that one rule holds for all:
+``docs/convert.md`` tells it.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeAlias
 
 from isal import isal_zlib
 
@@ -17,32 +23,96 @@ MARK = "written by gapless"  # near the head of every file that gapless writes f
 _HEAD = 1 << 12  # bytes in which the mark stands
 _GZIP = 31  # zlib's number for gzip's head and tail
 
+Replaces: TypeAlias = Callable[[Path], bool]  # tells whether a file that is there may be replaced
+
 
 def write(path: str | os.PathLike[str], pieces: Iterable[bytes], *, never: Iterable[Path] = ()) -> None:
-    """Write a file piece by piece under another name and give it its own at the end.
+    """Write one file; see ``write_all``."""
+    write_all({Path(path): pieces}, never=never)
 
-    A file that is there already is replaced only where gapless wrote it, and never where it is one of *never*, the
-    inputs. What is no regular file (a pipe, a terminal) is written to directly. Raises ``GaplessError`` where that is
-    refused or the file cannot be written; then nothing of it is left.
+
+def write_all(
+    files: Mapping[Path, Iterable[bytes]], *, never: Iterable[Path] = (), replace: Replaces | None = None
+) -> None:
+    """Write files piece by piece under other names and give them their own at the end, all or none.
+
+    A file that is there already is replaced as ``check`` says. A pipe or a terminal is written to directly, and so is
+    what standard output goes to. Raises GaplessError where ``check`` does or a file cannot be written; then nothing of
+    any is left, but what went into pipes.
     """
-    target = Path(path)
+    beside: list[tuple[Path, Path]] = []
+    path = Path()
     try:
-        target = target.resolve()  # a link stays a link, to what was written
+        for path, pieces in files.items():
+            target = check(path, never=never, replace=replace)
+            if is_open_ended(target):
+                _write_directly(target, pieces)
+            else:
+                beside.append((_write_beside(target, pieces), target))
+        for part, target in beside:
+            part.replace(target)
+    except BaseException as problem:  # Ctrl-C too
+        for part, _ in beside:
+            with suppress(OSError):
+                part.unlink()
+        if isinstance(problem, GaplessError) or not isinstance(problem, OSError):
+            raise
+        if isinstance(problem, BrokenPipeError) and _standard(path) is not None:
+            raise  # whoever read the output has had enough
+        kept = "" if is_open_ended(path) else " Nothing of it was kept."
+        raise GaplessError(f"{path} cannot be written: {problem.strerror or problem}.{kept}") from None
+
+
+def check(path: str | os.PathLike[str], *, never: Iterable[Path] = (), replace: Replaces | None = None) -> Path:
+    """Give where a file is to be written, links followed. Raises GaplessError for what must not be written to.
+
+    A file that is there already may be replaced only where gapless wrote it, or it is empty; *replace* tells otherwise.
+    It may never be one of *never*, the inputs.
+    """
+    try:
+        if is_open_ended(path):
+            return Path(path)
+        target = Path(path).resolve()  # a link stays a link, to what was written
         if _is_one_of(target, never):
             raise GaplessError(f"{path} is the input. Choose another name for the output.")
-        if target.exists() and not target.is_file():
-            _write_directly(target, pieces)
-            return
-        if target.exists() and not _ours(target):
+        if not target.exists():
+            os.stat(os.path.join(target.parent, ""))  # raises where the folder is none  # noqa: PTH116, PTH118
+            return target
+        if target.is_dir():
+            raise GaplessError(f"{path} cannot be written: Is a directory.")
+        if not target.is_file():
+            raise GaplessError(f"{path} cannot be written: it is neither a file nor a pipe.")
+        if not (replace or is_ours)(target):
             raise GaplessError(
-                f"{path} is there already, and gapless did not write it: it is left as it is. Choose another name."
+                f"{path} is there already, and gapless did not write it so: it is left as it is. Choose another name."
             )
-        _write_beside(target, pieces)
     except (OSError, ValueError) as problem:
         if isinstance(problem, GaplessError):
             raise
         reason = getattr(problem, "strerror", None) or problem
         raise GaplessError(f"{path} cannot be written: {reason}. Nothing of it was kept.") from None
+    return target
+
+
+def is_open_ended(path: str | os.PathLike[str]) -> bool:
+    """Tell whether this is a pipe, a terminal or the like, or what standard output goes to: not to be replaced."""
+    target = Path(path)
+    return target.is_fifo() or target.is_char_device() or _standard(target) is not None
+
+
+def is_standard_output(path: str | os.PathLike[str]) -> bool:
+    """Tell whether what is written there stands among what is printed."""
+    return _standard(Path(path)) == 1
+
+
+def is_ours(target: Path) -> bool:
+    """Tell whether a file is empty, or one that gapless wrote."""
+    with target.open("rb") as file:
+        start = file.read(_HEAD)
+    if start.startswith(b"\x1f\x8b"):
+        with suppress(zlib.error):
+            start = zlib.decompressobj(wbits=_GZIP).decompress(start, _HEAD)
+    return not start or MARK.encode() in start
 
 
 def gzipped(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -54,37 +124,40 @@ def gzipped(pieces: Iterable[bytes]) -> Iterator[bytes]:
     yield packer.flush()
 
 
+def _standard(target: Path) -> int | None:
+    """Give the number under which this process has a file open for what it prints, if it has."""
+    for number in (1, 2):
+        with suppress(OSError):
+            if os.path.samestat(target.stat(), os.fstat(number)):
+                return number
+    return None
+
+
 def _write_directly(target: Path, pieces: Iterable[bytes]) -> None:
-    with target.open("wb") as file:
+    number = _standard(target)
+    if number is not None and sys.stdout is not None:
+        sys.stdout.flush()
+    with target.open("wb") if number is None else os.fdopen(os.dup(number), "wb") as file:
         for piece in pieces:
             file.write(piece)
 
 
-def _write_beside(target: Path, pieces: Iterable[bytes]) -> None:
+def _write_beside(target: Path, pieces: Iterable[bytes]) -> Path:
     number, name = tempfile.mkstemp(prefix=f".{target.name[:100]}.", suffix=".part", dir=target.parent)
     try:
         with os.fdopen(number, "wb") as file:
             for piece in pieces:
                 file.write(piece)
             os.fchmod(file.fileno(), _mode(target))
-        Path(name).replace(target)
-    except BaseException:  # Ctrl-C too
+    except BaseException:
         with suppress(OSError):
             Path(name).unlink()
         raise
+    return Path(name)
 
 
 def _is_one_of(target: Path, inputs: Iterable[Path]) -> bool:
     return any(target.exists() and known.exists() and target.samefile(known) for known in inputs)
-
-
-def _ours(target: Path) -> bool:
-    with target.open("rb") as file:
-        start = file.read(_HEAD)
-    if start.startswith(b"\x1f\x8b"):
-        with suppress(zlib.error):
-            start = zlib.decompressobj(wbits=_GZIP).decompress(start, _HEAD)
-    return not start or MARK.encode() in start
 
 
 def _mode(target: Path) -> int:
