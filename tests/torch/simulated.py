@@ -41,10 +41,11 @@ class Simulated:
         self.streams = [self.consumer]
         self._current = [self.consumer]
         self._free: dict[tuple[str, int], list[np.ndarray]] = {}
+        self._held_back: list[tuple[list[Snapshot], list[np.ndarray], np.ndarray]] = []
+        self._named: dict[int, set[Stream]] = {}  # by a block's address: the streams of record_stream
         self._device: set[int] = set()
         self._pinned: set[int] = set()
         self.allocations = 0
-        self.named: list[Stream] = []
 
     # ---------------------------------------------------------------------------------------------- as Transfers
 
@@ -64,14 +65,24 @@ class Simulated:
             self._current.pop()
 
     def allocate(self, size: int) -> torch.Tensor:
-        key = (self.current().name, size)
-        free = self._free.setdefault(key, [])
+        for snapshots, pool, block in self._held_back[:]:
+            if all(snapshot.done for snapshot in snapshots):
+                self._held_back.remove((snapshots, pool, block))
+                pool.append(block)
+        free = self._free.setdefault((self.current().name, size), [])
         block = free.pop() if free else np.zeros(size, np.uint8)
         self.allocations += 1
         self._device.add(block.ctypes.data)
         tensor = torch.from_numpy(block)
-        weakref.finalize(tensor.untyped_storage(), free.append, block).atexit = False
+        weakref.finalize(tensor.untyped_storage(), self._release, free, block).atexit = False
         return tensor
+
+    def _release(self, pool: list[np.ndarray], block: np.ndarray) -> None:
+        named = self._named.pop(block.ctypes.data, set())
+        if named:
+            self._held_back.append(([_put_mark(stream) for stream in named], pool, block))
+        else:
+            pool.append(block)
 
     def pinned(self, size: int) -> torch.Tensor:
         return self.pin(torch.zeros(size, dtype=torch.uint8))
@@ -95,14 +106,9 @@ class Simulated:
                 self.launch(target, np.copyto, source)
 
     def record(self, stream: Stream, event: Event | None = None) -> Event:
-        event, snapshot = event or Event(), Snapshot()
-        event.holds = snapshot
-
-        def happen() -> bool:
-            snapshot.done = True
-            return True
-
-        self._put(stream, happen)
+        event = event or Event()
+        event.holds = _put_mark(stream)
+        self._go_on()
         return event
 
     def wait(self, stream: Stream, event: Event) -> None:
@@ -115,7 +121,7 @@ class Simulated:
             assert self.step(), "deadlock"
 
     def keep(self, tensor: torch.Tensor, stream: Stream) -> None:
-        self.named.append(stream)
+        self._named.setdefault(tensor.untyped_storage().data_ptr(), set()).add(stream)
 
     def stalls(self, stream: Stream, event: Event) -> float:
         self.wait(stream, event)
@@ -151,8 +157,22 @@ class Simulated:
 
     def _put(self, stream: Stream, work: Callable[[], bool]) -> None:
         stream.work.append(work)
+        self._go_on()
+
+    def _go_on(self) -> None:
         while self.random.random() < self.eager and self.step():
             pass
+
+
+def _put_mark(stream: Stream) -> Snapshot:
+    snapshot = Snapshot()
+
+    def happen() -> bool:
+        snapshot.done = True
+        return True
+
+    stream.work.append(happen)
+    return snapshot
 
 
 class _Address:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 from collections import defaultdict, namedtuple
 from collections.abc import Callable, Iterable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 
 import gapless.torch as gt  # noqa: E402
 from gapless.model.errors import GaplessError  # noqa: E402
-from gapless.torch import transfers  # noqa: E402
+from gapless.torch import prefetching, transfers  # noqa: E402
 from gapless.torch.prefetching import Prefetcher  # noqa: E402
 from gapless.torch.results import HostResults  # noqa: E402
 
@@ -132,18 +134,94 @@ def test_shapes_may_change() -> None:
         assert train(gpu, prefetcher(numbers(gpu, sizes=(3, 8, 5, 1)), gpu)) == expected()
 
 
-def test_further_streams_that_record_stream_names() -> None:
+def used_on_a_side_stream(seed: int, monkeypatch: pytest.MonkeyPatch, part: Callable[[Any], Any]) -> list[float]:
+    """Use each batch on a stream that nothing waits for, name it for a part of the batch, and let go of the batch."""
+    gpu = Simulated(seed, eager=0.2)
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: gpu.keep(tensor, stream))
+    losses: list[float] = []
+    side, add = gpu.new_stream(), adding_to(losses)
+    for batch in prefetcher(numbers(gpu), gpu):
+        gpu.wait(side, gpu.record(gpu.current()))
+        with gpu.on(side):
+            gpu.launch(batch, add)
+        part(batch).record_stream(side)
+    gpu.finish()
+    return losses
+
+
+PARTS = [lambda batch: batch, lambda batch: batch[2:5], lambda batch: batch.view(2, 4).t().detach()]
+
+
+@pytest.mark.parametrize("part", PARTS, ids=["batch", "slice", "view of a view"])
+def test_further_streams_that_record_stream_names(part: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(20):
-        gpu = Simulated(seed, eager=0.2)
-        losses: list[float] = []
-        side, add = gpu.new_stream(), adding_to(losses)
-        for batch in prefetcher(numbers(gpu), gpu):
-            gpu.wait(side, gpu.record(gpu.current()))
-            with gpu.on(side):
-                gpu.launch(batch, add)
-            batch.record_stream(side)
+        assert used_on_a_side_stream(seed, monkeypatch, part) == [float(i) for i in range(STEPS)], f"seed {seed}"
+
+
+def test_a_ring_that_hears_of_no_stream_fails_the_same_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefetching, "lend", lambda memory, hear: None)
+    right = sum(used_on_a_side_stream(seed, monkeypatch, PARTS[1]) == [*range(STEPS)] for seed in range(20))
+    assert right < 20
+
+
+def test_record_stream_is_pytorchs_own_for_what_is_not_the_rings(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, told = Simulated(1), []
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: told.append((tensor, stream)))
+    x = torch.ones(3)
+    batches = iter(prefetcher(numbers(gpu), gpu))
+    batch, side = next(batches), gpu.new_stream()
+    x.record_stream(side)
+    batch.record_stream(side)
+    assert [(id(tensor), stream) for tensor, stream in told] == [(id(x), side), (id(batch), side)]
+
+
+def test_batches_are_plain_tensors() -> None:
+    gpu = Simulated(1)
+    batch = next(iter(prefetcher(numbers(gpu), gpu)))
+    gpu.finish()
+    saved = io.BytesIO()
+    torch.save(batch, saved)
+    saved.seek(0)
+    assert torch.equal(torch.load(saved), batch)
+    assert torch.equal(deepcopy(batch), batch)
+    assert vars(batch) == {}
+
+
+def test_what_the_program_does_to_a_batch_does_not_stay_on_its_buffer() -> None:
+    gpu = Simulated(1)
+    for i, batch in enumerate(prefetcher(numbers(gpu), gpu)):
         gpu.finish()
-        assert losses == [float(i) for i in range(STEPS)], f"seed {seed}"
+        assert (batch.shape, batch.requires_grad, batch.grad) == ((8,), False, None)
+        assert batch[0] == i
+        (batch.requires_grad_() * 2).sum().backward()
+        batch.detach_().requires_grad_(False).resize_(2)
+
+
+def test_a_batch_used_on_another_stream_is_let_go_behind_that_stream() -> None:
+    """Buffers belong to the stream that was current when they were made; a kept batch may be used on another one."""
+    for seed in range(20):
+        gpu = Simulated(seed, eager=0.0)
+        losses: list[float] = []
+        other, add = gpu.new_stream(), adding_to(losses)
+        with gpu.on(other):
+            gpu.launch(torch.zeros(1), lambda array: None)
+        batches = iter(prefetcher(numbers(gpu), gpu))
+        kept = [next(batches)]  # on the consumer's stream: the buffers are made there
+        for _ in range(STEPS - 1):
+            with gpu.on(other):
+                kept.append(next(batches))
+                gpu.launch(kept[-1], add)
+                if len(kept) > 2:
+                    del kept[0]
+            over = gpu.allocate(32).view(torch.float32)  # the consumer's stream: may get a kept batch's memory
+            gpu.launch(over, lambda array: array.fill(-1.0))
+        del over, kept
+        batches.close()
+        over = [gpu.allocate(32).view(torch.float32) for _ in range(4)]
+        for some in over:
+            gpu.launch(some, lambda array: array.fill(-1.0))
+        gpu.finish()
+        assert losses == [float(i) for i in range(1, STEPS)], f"seed {seed}"
 
 
 def test_the_stream_it_was_handed_to_counts_even_if_another_is_current_later() -> None:
@@ -173,6 +251,25 @@ def test_a_transform_runs_on_the_copy_stream() -> None:
 
         assert train(gpu, prefetcher(numbers(gpu), gpu, transform=double)) == [4.0 * i for i in range(STEPS)]
         assert set(ran) == {"s1"}
+
+
+def test_a_transform_of_what_the_loader_made_on_the_device_waits_for_it() -> None:
+    for seed in range(20):
+        gpu = Simulated(seed, eager=0.2)
+
+        def loader(gpu: Any = gpu) -> Iterator[Any]:
+            for i in range(STEPS):
+                made = gpu.allocate(32).view(torch.float32)
+                gpu.launch(made, lambda array, i=i: array.fill(i))
+                yield made
+                del made
+
+        def double(batch: Any, gpu: Any = gpu) -> Any:
+            made = gpu.allocate(32).view(torch.float32)
+            gpu.launch(made, lambda to, of: np.multiply(of, 2, out=to), batch)
+            return made
+
+        assert train(gpu, prefetcher(loader(), gpu, transform=double)) == [4.0 * i for i in range(STEPS)]
 
 
 def test_a_kept_result_of_a_transform_is_the_programs() -> None:

@@ -17,14 +17,16 @@ def map_tensors(batch: Any, change: Callable[[torch.Tensor], Any], whole: Callab
     """
     if isinstance(batch, torch.Tensor):
         return change(batch)
+    if type(batch) is list:
+        return [map_tensors(item, change, whole) for item in batch]
+    if type(batch) is tuple:
+        return tuple([map_tensors(item, change, whole) for item in batch])
+    if type(batch) is dict:
+        return {key: map_tensors(item, change, whole) for key, item in batch.items()}
     if whole is not None and hasattr(batch, "to"):
         return whole(batch)
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
         return type(batch)(*(map_tensors(item, change, whole) for item in batch))
-    if isinstance(batch, list | tuple) and type(batch) in (list, tuple):
-        return type(batch)(map_tensors(item, change, whole) for item in batch)
-    if type(batch) is dict:
-        return {key: map_tensors(item, change, whole) for key, item in batch.items()}
     if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
         changed = {
             field.name: map_tensors(getattr(batch, field.name), change, whole)
@@ -80,4 +82,7 @@ class Held:
     @property
     def elsewhere(self) -> bool:
         """Whether somebody else holds one of them: a tensor, a view, a graph that will run backward."""
-        return any(torch._C._storage_Use_Count(key) > ours for key, ours in self._ours.items())
+        for key, ours in self._ours.items():  # a loop: it is asked in every step, and any() takes thrice as long
+            if torch._C._storage_Use_Count(key) > ours:
+                return True
+        return False

@@ -10,39 +10,53 @@ from .batches import Held
 
 
 class Buffer:
-    """Bytes that are used again and again, and replaced where somebody keeps what lies there."""
+    """Bytes that are used again and again, unless somebody holds what lies there."""
 
     def __init__(self, allocate: Callable[[int], torch.Tensor]) -> None:
         self._allocate = allocate
-        self._bytes: torch.Tensor | None = None
         self._held: Held | None = None
-        self.replaced = 0  # times that somebody kept what lay here
+        self._last: torch.Tensor | None = None  # the memory as the last tensor's, and what that looked like
+        self._looks: tuple[object, ...] = ()
+        self.memory: torch.Tensor | None = None
+        self.bytes = 0  # of the last tensor
 
     @property
-    def size(self) -> int:
-        """Bytes that there are."""
-        return 0 if self._bytes is None else self._bytes.numel()
+    def kept(self) -> bool:
+        """Whether somebody else holds what lies here, or a view of it."""
+        return self._held is not None and self._held.elsewhere
 
-    def room_for(self, size: int) -> bool:
-        """Make room, if that needs new memory; tell whether it did. The old memory is whose who holds it."""
-        if self._held is not None and self._held.elsewhere:
-            self.replaced += 1
-        elif self.size >= size:
-            return False
-        self._held = None
-        self._bytes = None  # before the new one: it may get the same memory
-        self._bytes = self._allocate(max(size, 1))
-        self._held = Held([self._bytes])
-        return True
+    def fits(self, tensor: torch.Tensor) -> bool:
+        """Tell whether there is room for a tensor."""
+        looks = tensor.dtype, tensor.size(), tensor.stride()
+        if looks != self._looks:
+            self._looks, self._last, self.bytes = looks, None, bytes_of(tensor)
+        return self.memory is not None and self.memory.numel() >= self.bytes
+
+    def leave(self) -> None:
+        """Let go of the memory: it is whose who holds it."""
+        self._held = self._last = self.memory = None
+
+    def renew(self) -> torch.Tensor:
+        """Allocate memory for the tensor that was asked for; give it."""
+        self.leave()  # before the new one: it may get the same memory
+        self.memory = self._allocate(max(self.bytes, 1))
+        self._held = Held([self.memory])
+        return self.memory
 
     def like(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Give the buffer as a tensor of the same shape, type and, where that is dense, strides."""
-        assert self._bytes is not None, "room_for comes first"
-        with torch.inference_mode(False):  # what is made in that mode, another thread could not write
-            flat = self._bytes[: bytes_of(tensor)].view(tensor.dtype)
-            if tensor.is_contiguous():
-                return flat.view(tensor.size())
-            return torch.as_strided(flat, tensor.size(), torch.empty_like(tensor, device="meta").stride())
+        """Give the memory as a tensor of the type, shape and, where that is dense, strides of one that fits."""
+        if self._last is None:
+            assert self.memory is not None, "renew comes first"
+            with torch.inference_mode(False):  # what is made in that mode, another thread could not write
+                flat = self.memory[: self.bytes].view(tensor.dtype)
+                if tensor.is_contiguous():
+                    last = flat.view(tensor.size())
+                else:
+                    strides = torch.empty_like(tensor, device="meta").stride()
+                    last = torch.as_strided(flat, tensor.size(), strides)
+                self._last = last.detach()  # a view would hold what it is a view of
+            self._held = Held([self.memory, self._last])
+        return self._last.detach()  # one for each batch: what the program does to it does not stay on it
 
 
 def bytes_of(tensor: torch.Tensor) -> int:

@@ -5,9 +5,13 @@ in order, for each slot of the ring:
 
 - the consumer's current stream waits for the event behind the copies before the batch is handed over;
 - the copies into a slot wait for an event recorded on the consumer's current stream when the program asks for a later
-  batch and no longer holds the old one, and for the streams that ``record_stream`` named for it;
-- a batch that the program still holds then is the program's: its memory is replaced. The memory was allocated on the
-  consumer's stream, so that what PyTorch does when the program lets go of it is in order too.
+  batch and no longer holds the old one, and for the streams that ``record_stream`` named for it or for a view of it;
+- a batch of which the program still holds anything then is the program's: its memory is replaced. The memory was
+  allocated on the consumer's stream, and the allocator is told of the other streams, so that what PyTorch does when the
+  program lets go of it is in order too.
+
+The program waits for this code in every step, so it does little: a batch that looks like the one before it in its slot
+costs a view of each tensor, its copy, and the calls above.
 
 The loader is asked in the program's own thread, as a plain loop does: order, exceptions, workers and ``break`` are the
 loader's. Batches that are not pinned are copied into pinned buffers by a thread, which then issues the copy.
@@ -15,7 +19,6 @@ loader's. Batches that are not pinned are copied into pinned buffers by a thread
 
 from __future__ import annotations
 
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,7 +31,8 @@ import torch
 from gapless.model.errors import GaplessError
 
 from .batches import Held, map_tensors, tensors_in
-from .buffers import Buffer, bytes_of
+from .buffers import Buffer
+from .naming import lend, take_back
 from .transfers import Cuda, Transfers
 
 _SAMPLE = 8  # batches, of which one's wait is timed: it takes two events more
@@ -116,6 +120,11 @@ class _Slot:
     batch: Any = None  # until it is handed over
     work: Future[None] | None = None  # the thread that pins
 
+    def hear(self, stream: Any) -> None:
+        """Take note of a stream that uses it."""
+        if stream not in self.named:
+            self.named.append(stream)
+
 
 class _Ring:
     """One iteration."""
@@ -172,96 +181,119 @@ class _Ring:
         """Bring a batch into the next slot."""
         slot = self._free.popleft() if self._free else self._handed.popleft()
         self._take_back(slot)
-        tensors: list[tuple[torch.Tensor, torch.Tensor]] = []  # source and target
-        whole: list[Any] = []
-        moved = map_tensors(batch, lambda t: self._place(slot, tensors, t), lambda obj: self._mark(whole, obj))
-        left = any(not self._gpu.holds(t) for t in tensors_in(moved))  # sparse ones, and subclasses
-        unpinned = [at for at, (source, _) in enumerate(tensors) if not self._gpu.is_pinned(source)]
+        gpu, pairs = self._gpu, list[tuple[torch.Tensor, torch.Tensor]]()  # source and target
+        elsewhere: list[Any] = []  # what has to move itself: sparse tensors, subclasses, objects with ``.to``
+        there = False  # the loader's own tensors on the device
+
+        def place(tensor: torch.Tensor) -> torch.Tensor:
+            nonlocal there
+            if gpu.holds(tensor):
+                there = True
+            elif tensor.layout is torch.strided and type(tensor) is torch.Tensor:
+                target = self._place(slot, len(pairs), tensor)
+                pairs.append((tensor.detach() if tensor.requires_grad else tensor, target))
+                return target
+            else:
+                elsewhere.append(tensor)
+            return tensor
+
+        def mark(obj: Any) -> Any:
+            elsewhere.append(obj)
+            return obj
+
+        moved = map_tensors(batch, place, mark)
+        if there and (elsewhere or self._owner._transform is not None):
+            gpu.wait(self._stream, gpu.record(gpu.current()))  # what the loader did to them comes first
         slot.sources = [batch]
         self._stats.batches += 1
-        self._stats.bytes += sum(bytes_of(source) for source, _ in tensors)
-
-        def issue() -> None:
-            for at in unpinned:
-                source, target = tensors[at]
-                staged = slot.staging[at].like(source)
-                with torch.no_grad():
-                    staged.copy_(source)
-                tensors[at] = staged, target
-            self._issue(slot, tensors, moved, bool(whole or left))
-
+        self._stats.bytes += sum([slot.buffers[at].bytes for at in range(len(pairs))])
+        unpinned = [at for at, (source, _) in enumerate(pairs) if not gpu.is_pinned(source)]
         if unpinned:
-            self._stats.staged += sum(bytes_of(tensors[at][0]) for at in unpinned)
-            for at in unpinned:
-                while len(slot.staging) <= at:
-                    slot.staging.append(Buffer(self._gpu.pinned))
-                slot.staging[at].room_for(bytes_of(tensors[at][0]))
-            slot.work = self._threads().submit(issue)
+            self._stage(slot, pairs, unpinned, moved, bool(elsewhere))
         else:
-            issue()
+            self._issue(slot, pairs, moved, bool(elsewhere))
         self._ready.append(slot)
 
-    def _place(self, slot: _Slot, tensors: list[tuple[torch.Tensor, torch.Tensor]], tensor: torch.Tensor) -> Any:
+    def _place(self, slot: _Slot, at: int, tensor: torch.Tensor) -> torch.Tensor:
         """Give the place on the device where a tensor of the batch will be."""
-        if self._gpu.holds(tensor) or tensor.layout is not torch.strided or type(tensor) is not torch.Tensor:
-            return tensor
-        at = len(tensors)
         while len(slot.buffers) <= at:
             slot.buffers.append(Buffer(self._gpu.allocate))
         buffer = slot.buffers[at]
-        kept = buffer.replaced
-        if buffer.room_for(bytes_of(tensor)):
+        kept = buffer.kept
+        if kept or not buffer.fits(tensor):
+            self._stats.kept += kept
+            self._leave(slot, buffer)
+            buffer.fits(tensor)
+            lend(buffer.renew(), slot.hear)
             # The memory is fresh from the consumer's stream, whose earlier work may still use it (R8.7).
             self._gpu.wait(self._stream, self._gpu.record(self._gpu.current()))
-        self._stats.kept += buffer.replaced - kept
-        place = buffer.like(tensor)
-        tensors.append((tensor, place))
-        return place
+        return buffer.like(tensor)
 
-    @staticmethod
-    def _mark(whole: list[Any], obj: Any) -> Any:
-        whole.append(obj)
-        return obj
+    def _leave(self, slot: _Slot, buffer: Buffer) -> None:
+        """Let go of a buffer: from now on its memory is the allocator's, which has to know who used it."""
+        if buffer.memory is not None:
+            take_back(buffer.memory)
+            for stream in slot.named:
+                self._gpu.keep(buffer.memory, stream)
+            buffer.leave()
 
-    def _issue(self, slot: _Slot, tensors: list[tuple[torch.Tensor, torch.Tensor]], moved: Any, left: bool) -> None:
-        """Put the copies of a batch into the copy stream, and what its objects and the transform do there."""
-        self._gpu.copy(tensors, self._stream)
-        made: list[Any] = []
-        if left or self._owner._transform is not None:
-            with self._gpu.on(self._stream):
-                moved = map_tensors(
-                    moved,
-                    lambda t: t if self._gpu.holds(t) else self._move(slot, made, t),
-                    lambda obj: self._move(slot, made, obj),
-                )
-                if self._owner._transform is not None:
-                    moved = self._owner._transform(moved)
-                    made.append(moved)
-        slot.copied = self._gpu.record(self._stream, slot.copied)
-        ours = {target.untyped_storage()._cdata for _, target in tensors}
-        others = [t for t in tensors_in(made) if self._gpu.holds(t) and t.untyped_storage()._cdata not in ours]
-        slot.others = Held([tensor.detach() for tensor in others]) if others else None
-        slot.batch = moved
+    def _stage(self, slot: _Slot, pairs: list[tuple[torch.Tensor, torch.Tensor]], unpinned: list[int], moved: Any,
+               elsewhere: bool) -> None:  # fmt: skip
+        """Let a thread bring what is not pinned into pinned memory, and issue the copies behind that."""
+        for at in unpinned:
+            while len(slot.staging) <= at:
+                slot.staging.append(Buffer(self._gpu.pinned))
+            if not slot.staging[at].fits(pairs[at][0]):
+                slot.staging[at].renew()
+            self._stats.staged += slot.staging[at].bytes
 
-    def _move(self, slot: _Slot, made: list[Any], obj: Any) -> Any:
-        """Move an object of a class of its own, as it does that itself."""
-        pinned = obj.pin_memory() if hasattr(obj, "pin_memory") else obj
-        slot.sources.append(pinned)
-        made.append(self._gpu.moved(pinned))
-        return made[-1]
+        def issue() -> None:
+            for at in unpinned:
+                source, target = pairs[at]
+                staged = slot.staging[at].like(source)
+                staged.copy_(source)
+                pairs[at] = staged, target
+            self._issue(slot, pairs, moved, elsewhere)
 
-    def _threads(self) -> ThreadPoolExecutor:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="gapless-pin")
-        return self._pool
+        slot.work = self._pool.submit(issue)
+
+    def _issue(self, slot: _Slot, pairs: list[tuple[torch.Tensor, torch.Tensor]], moved: Any, elsewhere: bool) -> None:
+        """Put the copies of a batch into the copy stream, and what its objects and the transform do there."""
+        self._gpu.copy(pairs, self._stream)
+        if elsewhere or self._owner._transform is not None:
+            moved = self._change(slot, pairs, moved)
+        slot.copied = self._gpu.record(self._stream, slot.copied)
+        slot.batch = moved
+
+    def _change(self, slot: _Slot, pairs: list[tuple[torch.Tensor, torch.Tensor]], moved: Any) -> Any:
+        """Move what moves itself, and transform the batch, on the copy stream; give what came out."""
+        gpu, made = self._gpu, list[Any]()
+
+        def move(obj: Any) -> Any:
+            pinned = obj.pin_memory() if hasattr(obj, "pin_memory") else obj
+            slot.sources.append(pinned)
+            made.append(gpu.moved(pinned))
+            return made[-1]
+
+        with gpu.on(self._stream):
+            moved = map_tensors(moved, lambda t: t if gpu.holds(t) else move(t), move)
+            if self._owner._transform is not None:
+                moved = self._owner._transform(moved)
+                made.append(moved)
+        ours = {target.untyped_storage()._cdata for _, target in pairs}
+        others = [t for t in tensors_in(made) if gpu.holds(t) and t.untyped_storage()._cdata not in ours]
+        slot.others = Held([tensor.detach() for tensor in others]) if others else None
+        return moved
 
     # ----------------------------------------------------------------------------------------- handing over and back
 
     def _hand_over(self) -> Any:
         """Give a batch to the program: its current stream waits for the copies."""
         slot = self._ready.popleft()
-        begun = perf_counter()
         if slot.work is not None:
+            begun = perf_counter()
             slot.work.result()
             slot.work = None
             self._stats.host_s += perf_counter() - begun
@@ -273,10 +305,7 @@ class _Ring:
             self._count_stalls()
         self._handed_over += 1
         batch, slot.batch = slot.batch, None
-        slot.named = [current]
-        for tensor in tensors_in(batch):
-            if self._gpu.holds(tensor):
-                tensor.record_stream = _Named(self._gpu, slot.named, tensor)  # pyright: ignore[reportAttributeAccessIssue]
+        slot.named[:] = [current]
         self._handed.append(slot)
         return batch
 
@@ -288,14 +317,22 @@ class _Ring:
         self._gpu.synchronize(slot.copied)  # before its sources are let go; done long ago, where the host is not ahead
         self._stats.host_s += perf_counter() - begun
         slot.sources = []
-        for stream in {self._gpu.current(), *slot.named}:
+        slot.hear(self._gpu.current())
+        for stream in slot.named:
             slot.released = self._gpu.record(stream, slot.released)
             self._gpu.wait(self._stream, slot.released)
-        slot.named = []
         if slot.others is not None:
-            self._kept.append(slot.others)
-            slot.others = None
-        self._kept = [held for held in self._kept if held.elsewhere]  # the rest goes, behind the wait above
+            if slot.others.elsewhere:
+                self._name(slot.others, slot.named)
+                self._kept.append(slot.others)
+            slot.others = None  # goes, behind the wait above
+        self._kept = [held for held in self._kept if held.elsewhere]
+
+    def _name(self, held: Held, streams: list[Any]) -> None:
+        """Tell the allocator who used tensors that are not in our buffers: their memory is the copy stream's."""
+        for tensor in held.tensors:
+            for stream in streams:
+                self._gpu.keep(tensor, stream)
 
     def _count_stalls(self, *, all_: bool = False) -> None:
         while self._stalls and (all_ or len(self._stalls) > 1):
@@ -313,27 +350,14 @@ class _Ring:
         for slot in (*self._ready, *self._handed, *self._free):
             if slot.copied is not None:
                 self._gpu.synchronize(slot.copied)  # for its sources, and for its buffers where they were not handed
+            slot.hear(current)
+            for buffer in slot.buffers:
+                self._leave(slot, buffer)
             if slot.others is not None:
-                self._kept.append(slot.others)
+                self._name(slot.others, slot.named)
         for held in self._kept:
-            for tensor in held.tensors:
-                self._gpu.keep(tensor, current)
+            self._name(held, [current])
         self._count_stalls(all_=True)
-
-
-class _Named:
-    """``record_stream`` of a tensor that was handed over: the ring waits for that stream too."""
-
-    def __init__(self, gpu: Transfers, named: list[Any], tensor: torch.Tensor) -> None:
-        self._gpu = gpu
-        self._named = named
-        self._tensor = weakref.ref(tensor)
-
-    def __call__(self, stream: Any) -> None:
-        self._named.append(stream)
-        tensor = self._tensor()
-        if tensor is not None:
-            self._gpu.keep(tensor, stream)
 
 
 def prefetch(

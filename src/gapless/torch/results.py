@@ -18,7 +18,7 @@ import torch
 from gapless.model.errors import GaplessError
 
 from .batches import map_tensors, tensors_in
-from .buffers import Buffer, bytes_of
+from .buffers import Buffer
 from .prefetching import transfers_of
 from .transfers import Transfers
 
@@ -40,6 +40,7 @@ class _Slot:
     buffers: list[Buffer] = field(default_factory=list)
     source: Any = None
     result: Any = None
+    made: Any = None  # the event behind what made it
     copied: Any = None
 
 
@@ -97,19 +98,23 @@ class HostResults(Generic[T]):
             at = len(pairs)
             while len(slot.buffers) <= at:
                 slot.buffers.append(Buffer(gpu.pinned))
-            kept = slot.buffers[at].replaced
-            slot.buffers[at].room_for(bytes_of(tensor))
-            self.stats.kept += slot.buffers[at].replaced - kept
-            pairs.append((tensor.detach(), slot.buffers[at].like(tensor)))
+            buffer = slot.buffers[at]
+            kept = buffer.kept
+            self.stats.kept += kept
+            if not buffer.fits(tensor) or kept:
+                buffer.renew()
+            pairs.append((tensor.detach() if tensor.requires_grad else tensor, buffer.like(tensor)))
+            self.stats.bytes += buffer.bytes
             return pairs[-1][1]
 
         slot.result = map_tensors(result, place)
-        self._refuse_others(gpu, slot.result)
-        gpu.wait(stream, gpu.record(gpu.current()))
+        if type(result) is not torch.Tensor or not pairs:
+            self._refuse_others(gpu, slot.result)
+        slot.made = gpu.record(gpu.current(), slot.made)
+        gpu.wait(stream, slot.made)
         gpu.copy(pairs, stream)
         slot.copied, slot.source = gpu.record(stream, slot.copied), result
         self.stats.results += 1
-        self.stats.bytes += sum(bytes_of(tensor) for tensor, _ in pairs)
 
     @staticmethod
     def _refuse_others(gpu: Transfers, result: Any) -> None:

@@ -148,6 +148,7 @@ def _patch_cuda(patches: Patches, device: DryDevice) -> None:
             patches.put(accelerator, name, function)
     patches.put(torch, "compile", _uncompiled)
     patches.put(torch._C, "_scatter", _scatter)
+    patches.put(torch._C, "_cuda_getCurrentRawStream", lambda index: gpu.current.cuda_stream)
     patches.put(torch, "Generator", lambda device=None: _generator("cpu"))
 
 

@@ -11,6 +11,8 @@ from typing import Any, Protocol
 
 import torch
 
+from .naming import record_stream
+
 
 class Transfers(Protocol):
     """A device to copy to and from."""
@@ -48,7 +50,7 @@ class Transfers(Protocol):
         ...
 
     def copy(self, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]], stream: Any) -> None:
-        """Copy, either way, in a stream: from the first of each pair to the second."""
+        """Copy, either way, in a stream: from the first of each pair to the second. None of them requires a gradient."""
         ...
 
     def record(self, stream: Any, event: Any = None) -> Any:
@@ -81,10 +83,15 @@ class Cuda:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
+        self._streams: dict[int, Any] = {}  # handle -> the stream: to make one anew in each step takes longer
 
     def current(self) -> Any:
         """Give the current stream of this thread."""
-        return torch.cuda.current_stream(self.device)
+        handle = torch._C._cuda_getCurrentRawStream(self.device.index)
+        stream = self._streams.get(handle)
+        if stream is None:
+            stream = self._streams[handle] = torch.cuda.current_stream(self.device)
+        return stream
 
     def new_stream(self) -> Any:
         """Give a stream of PyTorch's pool: a non-blocking one."""
@@ -118,17 +125,27 @@ class Cuda:
 
     def copy(self, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]], stream: Any) -> None:
         """``cudaMemcpyAsync``."""
-        with torch.cuda.stream(stream), torch.no_grad():
+        if torch.cuda.current_device() != self.device.index:
+            with torch.cuda.device(self.device):
+                self.copy(pairs, stream)
+            return
+        before = self.current()
+        torch.cuda.set_stream(stream)  # ``torch.cuda.stream`` does the same, and takes five times as long
+        try:
             for source, target in pairs:
                 target.copy_(source, non_blocking=True)
+        finally:
+            torch.cuda.set_stream(before)
 
     def record(self, stream: Any, event: Any = None) -> Any:
         """``cudaEventRecord``, of an event without timing."""
-        return stream.record_event(event)
+        event = torch.cuda.Event() if event is None else event
+        event.record(stream)
+        return event
 
     def wait(self, stream: Any, event: Any) -> None:
         """``cudaStreamWaitEvent``."""
-        stream.wait_event(event)
+        event.wait(stream)
 
     def synchronize(self, event: Any) -> None:
         """``cudaEventSynchronize``."""
@@ -136,7 +153,7 @@ class Cuda:
 
     def keep(self, tensor: torch.Tensor, stream: Any) -> None:
         """``record_stream``."""
-        torch.Tensor.record_stream(tensor, stream)
+        record_stream(tensor, stream)
 
     def stalls(self, stream: Any, event: Any) -> Any:
         """Wait between two timed events."""
