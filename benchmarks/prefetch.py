@@ -2,6 +2,9 @@
 
 For every loop the time a step (median of several runs), the 95th percentile of single steps, and how close
 ``gapless.torch.prefetch`` comes to the best that a loop written by hand for it reaches. Prints JSON, one loop a line.
+
+``recorded_training``, ``recorded_inference`` and ``recorded_results`` are the loops whose timelines the tests replay
+(``training``, ``pageable_inference``, ``cpu_results``), with as many steps as were recorded: starting and ending count.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,7 +25,7 @@ from torch import nn
 
 import gapless.torch as gt
 
-RUNS = 5
+RUNS = {"resnet": 4}  # of a loop; others: 9
 Way = Callable[[Iterable[Any]], Iterable[Any]]
 
 
@@ -117,7 +121,7 @@ def by_hand(loader: Iterable[Any], slots: int = 4) -> Iterator[Any]:
         load()
 
 
-REPORTS: list[str] = []
+REPORTS: list[str] = [""]
 
 
 def prefetched(loader: Iterable[Any]) -> Iterator[Any]:
@@ -139,8 +143,8 @@ WAYS: dict[str, Way] = {
 class Slices:
     """Batches cut out of tensors that lie ready, pinned or not."""
 
-    def __init__(self, tensors: list[torch.Tensor], batch: int, steps: int) -> None:
-        self.batches = [[t[i * batch : (i + 1) * batch] for t in tensors] for i in range(len(tensors[0]) // batch)]
+    def __init__(self, data: torch.Tensor, batch: int, steps: int) -> None:
+        self.batches = [[part] for part in data.split(batch)]
         self.steps = steps
 
     def __len__(self) -> int:
@@ -168,7 +172,7 @@ def training() -> tuple[Iterable[Any], Iterable[Any], Callable[[Any], Any]]:
         loss.backward()
         optimizer.step()
 
-    return Slices([data], 2048, 100), Slices([data.pin_memory()], 2048, 100), step
+    return Slices(data, 2048, 100), Slices(data.pin_memory(), 2048, 100), step
 
 
 def inference() -> tuple[Iterable[Any], Iterable[Any], Callable[[Any], Any]]:
@@ -180,7 +184,36 @@ def inference() -> tuple[Iterable[Any], Iterable[Any], Callable[[Any], Any]]:
         with torch.inference_mode():
             model(batch[0])
 
-    return Slices([data], 2048, 100), Slices([data.pin_memory()], 2048, 100), step
+    return Slices(data, 2048, 100), Slices(data.pin_memory(), 2048, 100), step
+
+
+def recorded_training() -> tuple[Iterable[Any], Iterable[Any], Callable[[Any], Any]]:
+    """24 steps of a two-layer network in single precision, 64 MiB a batch; the loss is summed up on the GPU."""
+    model = nn.Sequential(nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 4096)).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    data = torch.randn(4 * 4096, 4096)
+    total = torch.zeros((), device="cuda")
+
+    def step(batch: Any) -> None:
+        loss = model(batch[0]).square().mean()
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+        total.add_(loss.detach())
+
+    return Slices(data, 4096, 24), Slices(data.pin_memory(), 4096, 24), step
+
+
+def recorded_inference() -> tuple[Iterable[Any], Iterable[Any], Callable[[Any], Any]]:
+    """16 steps of three layers of 4096 in half precision, 32 MiB a batch."""
+    model = mlp(4096, 3)
+    data = torch.randn(4 * 4096, 4096).half()
+
+    def step(batch: Any) -> None:
+        with torch.inference_mode():
+            model(batch[0])
+
+    return Slices(data, 4096, 16), Slices(data.pin_memory(), 4096, 16), step
 
 
 class Images(torch.utils.data.Dataset[Any]):
@@ -222,7 +255,8 @@ def resnet() -> tuple[Iterable[Any], Iterable[Any], Callable[[Any], Any]]:
     return loader(pin=False), loader(pin=True), step
 
 
-LOOPS = {"training": training, "inference": inference, "resnet": resnet}
+LOOPS = {"training": training, "inference": inference, "resnet": resnet, "recorded_training": recorded_training,
+         "recorded_inference": recorded_inference}  # fmt: skip
 
 
 def measured(batches: Iterable[Any], step: Callable[[Any], Any]) -> tuple[float, list[float]]:
@@ -239,26 +273,44 @@ def measured(batches: Iterable[Any], step: Callable[[Any], Any]) -> tuple[float,
     return whole, [a.elapsed_time(b) for a, b in itertools.pairwise(marks)]
 
 
-def compare(name: str) -> dict[str, Any]:
-    """Measure a loop in all ways, in turn."""
+def compare(name: str, chosen: list[str]) -> dict[str, Any]:
+    """Measure a loop in all ways, or in those that were chosen, in turn."""
+    # recorded_training: single precision, as it was recorded
+    torch.backends.cuda.matmul.allow_tf32 = name != "recorded_training"
+    ways = in_turn(_ways(name, chosen), RUNS.get(name, 9))
+    gc.collect()
+    torch.cuda.empty_cache()
+    return {"loop": name, "ways": ways, **against(ways, "prefetch"), "report": REPORTS[-1]}
+
+
+def _ways(name: str, chosen: list[str]) -> dict[str, Callable[[], tuple[float, list[float]]]]:
     pageable, pinned, step = LOOPS[name]()
-    runs = 2 if name == "resnet" else RUNS
-    steps: dict[str, list[float]] = {way: [] for way in WAYS}
-    tails: dict[str, list[float]] = {way: [] for way in WAYS}
+
+    def run(way: str) -> tuple[float, list[float]]:
+        return measured(WAYS[way](pageable if way == "plain" else pinned), step)
+
+    return {way: partial(run, way) for way in WAYS if not chosen or way in chosen}
+
+
+def in_turn(ways: dict[str, Callable[[], tuple[float, list[float]]]], runs: int) -> dict[str, dict[str, float]]:
+    """Run all ways so many times, each time in another order; give medians and 95th percentiles, in ms a step."""
+    steps: dict[str, list[float]] = {way: [] for way in ways}
+    tails: dict[str, list[float]] = {way: [] for way in ways}
     for run in range(runs + 1):
-        for way, bring in random.Random(run).sample([*WAYS.items()], len(WAYS)):
-            whole, single = measured(bring(pageable if way == "plain" else pinned), step)
+        for way, measure in random.Random(run).sample([*ways.items()], len(ways)):
+            whole, single = measure()
             if run:  # the first warms up
                 steps[way].append(whole)
                 tails[way] += single[4:]
-    ways = {way: {"ms": round(statistics.median(steps[way]), 4), "p95_ms": round(_p95(tails[way]), 4)} for way in WAYS}
-    best = min(ways[way]["ms"] for way in ways if way != "prefetch")
-    result = {"loop": name, "ways": ways, "of_by_hand": round(ways["by hand"]["ms"] / ways["prefetch"]["ms"], 4),
-              "of_best": round(best / ways["prefetch"]["ms"], 4), "report": REPORTS[-1]}  # fmt: skip
-    del pageable, pinned, step
-    gc.collect()
-    torch.cuda.empty_cache()
-    return result
+    return {way: {"ms": round(statistics.median(steps[way]), 4), "p95_ms": round(_p95(tails[way]), 4)} for way in ways}
+
+
+def against(ways: dict[str, dict[str, float]], ours: str) -> dict[str, float]:
+    """Compare with the loop by hand, and with the best of all the others."""
+    others = [ways[way] for way in ways if way != ours]
+    compared = {"of_by_hand": ways["by hand"], "of_best": {key: min(way[key] for way in others) for key in others[0]}}
+    return {name + key.removesuffix("ms").rstrip("_").replace("p95", "_p95"): round(other[key] / ways[ours][key], 4)
+            for name, other in compared.items() for key in other}  # fmt: skip
 
 
 def _p95(times: list[float]) -> float:
@@ -268,45 +320,60 @@ def _p95(times: list[float]) -> float:
 # -------------------------------------------------------------------------------------------- results, and the check
 
 
-def results() -> dict[str, Any]:
-    """Inference with results on the host: ``.cpu()`` a step, and ``to_host(... prefetch ...)``."""
-    model = mlp(4096, 6)
+def results(layers: int, steps: int) -> dict[str, Any]:
+    """Inference with results on the host: ``.cpu()`` a step, by hand, and ``to_host(... prefetch ...)``."""
+    model = mlp(4096, layers)
     data = torch.randn(8 * 2048, 4096).half()
-    pageable, pinned = Slices([data], 2048, 100), Slices([data.pin_memory()], 2048, 100)
-    answers = [torch.empty(2048, 4096, dtype=torch.float16, pin_memory=True) for _ in range(100)]
+    pageable, pinned = Slices(data, 2048, steps), Slices(data.pin_memory(), 2048, steps)
+    answers = [torch.empty(2048, 4096, dtype=torch.float16, pin_memory=True) for _ in range(steps)]
+    streams = [torch.cuda.Stream() for _ in range(3)]
 
-    def by_cpu() -> None:
+    def on_cpu() -> Iterator[Any]:
         for (x,) in pageable:
-            model(x.cuda()).cpu()
+            yield model(x.cuda()).cpu()
 
-    def by_hand_() -> None:
-        side, kept = torch.cuda.Stream(), []
+    def by_hand_() -> Iterator[Any]:
+        side, under_way = torch.cuda.Stream(), []
         for i, (x,) in enumerate(by_hand(pinned)):
             y = model(x)
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
                 answers[i].copy_(y, non_blocking=True)
-            kept.append((y, side.record_event()))
-            if len(kept) > 3:
-                kept[0][1].synchronize()
-                kept.pop(0)
+            under_way.append((y, side.record_event(), answers[i]))
+            if len(under_way) > 3:
+                under_way[0][1].synchronize()
+                yield under_way.pop(0)[2]
+        for _, copied, answer in under_way:
+            copied.synchronize()
+            yield answer
 
-    def by_gapless() -> None:
-        for _ in gt.to_host(model(x) for (x,) in gt.prefetch(pinned)):
-            pass
+    def three_streams() -> Iterator[Any]:
+        """As recorded: each step on one of three streams, all results at the end."""
+        for i, (x,) in enumerate(pinned):
+            with torch.cuda.stream(streams[i % 3]):
+                answers[i].copy_(model(x.to("cuda", non_blocking=True)), non_blocking=True)
+        torch.cuda.synchronize()
+        yield from answers
 
-    times: dict[str, list[float]] = {}
+    def by_gapless() -> Iterator[Any]:
+        yield from gt.to_host(model(x) for (x,) in gt.prefetch(pinned))
+
+    def timed(way: Callable[[], Iterator[Any]]) -> tuple[float, list[float]]:
+        torch.cuda.synchronize()
+        begun = time.perf_counter()
+        came = [time.perf_counter() for _ in way()]
+        torch.cuda.synchronize()
+        whole = (time.perf_counter() - begun) * 1e3 / steps
+        return whole, [(b - a) * 1e3 for a, b in itertools.pairwise(came)]
+
+    every = {"cpu": on_cpu, "three streams": three_streams, "by hand": by_hand_, "to_host": by_gapless}
     with torch.inference_mode():
-        for run in range(RUNS + 1):
-            for name, way in (("cpu", by_cpu), ("by hand", by_hand_), ("to_host", by_gapless)):
-                torch.cuda.synchronize()
-                begun = time.perf_counter()
-                way()
-                torch.cuda.synchronize()
-                if run:
-                    times.setdefault(name, []).append((time.perf_counter() - begun) * 10)
-    ms = {name: round(statistics.median(some), 4) for name, some in times.items()}
-    return {"loop": "results", "ms": ms, "of_by_hand": round(ms["by hand"] / ms["to_host"], 4)}
+        ways = in_turn({name: partial(timed, way) for name, way in every.items()}, 9)
+    del ways["three streams"]["p95_ms"]  # its results come all at once
+    others = against({way: ways[way] for way in ways if way != "three streams"}, "to_host")
+    best = min(ways[way]["ms"] for way in ways if way != "to_host")
+    return {"loop": f"results of {layers} layers", "ways": ways, **others,
+            "of_best": round(best / ways["to_host"]["ms"], 4)}  # fmt: skip
 
 
 def overhead() -> dict[str, Any]:
@@ -337,13 +404,16 @@ def overhead() -> dict[str, Any]:
     return costs
 
 
+RESULTS = {"results": (6, 100), "recorded_results": (3, 24)}  # layers, steps
+
+
 def main() -> None:
-    """Measure what the command line names, by default everything."""
-    torch.backends.cuda.matmul.allow_tf32 = True
-    chosen = sys.argv[1:] or [*LOOPS, "results", "check"]
+    """Measure what the command line names, by default everything: loops, and ways of bringing batches."""
+    ways = [name for name in sys.argv[1:] if name in WAYS]
+    chosen = [name for name in sys.argv[1:] if name not in WAYS] or [*LOOPS, *RESULTS, "check"]
     print(json.dumps({"device": torch.cuda.get_device_name(), "torch": torch.__version__}), flush=True)
     for name in chosen:
-        result = results() if name == "results" else overhead() if name == "check" else compare(name)
+        result = compare(name, ways) if name in LOOPS else overhead() if name == "check" else results(*RESULTS[name])
         print(json.dumps(result), flush=True)
 
 

@@ -137,7 +137,11 @@ def test_shapes_may_change() -> None:
 def used_on_a_side_stream(seed: int, monkeypatch: pytest.MonkeyPatch, part: Callable[[Any], Any]) -> list[float]:
     """Use each batch on a stream that nothing waits for, name it for a part of the batch, and let go of the batch."""
     gpu = Simulated(seed, eager=0.2)
-    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: gpu.keep(tensor, stream))
+
+    def keep(tensor: Any, stream: Any) -> None:
+        gpu.keep(tensor, stream)
+
+    monkeypatch.setattr(torch.Tensor, "record_stream", keep)
     losses: list[float] = []
     side, add = gpu.new_stream(), adding_to(losses)
     for batch in prefetcher(numbers(gpu), gpu):
@@ -197,6 +201,11 @@ def test_what_the_program_does_to_a_batch_does_not_stay_on_its_buffer() -> None:
         batch.detach_().requires_grad_(False).resize_(2)
 
 
+def overwrite(gpu: Any, blocks: int) -> None:
+    for some in [gpu.allocate(32).view(torch.float32) for _ in range(blocks)]:
+        gpu.launch(some, lambda array: array.fill(-1.0))
+
+
 def test_a_batch_used_on_another_stream_is_let_go_behind_that_stream() -> None:
     """Buffers belong to the stream that was current when they were made; a kept batch may be used on another one."""
     for seed in range(20):
@@ -213,13 +222,10 @@ def test_a_batch_used_on_another_stream_is_let_go_behind_that_stream() -> None:
                 gpu.launch(kept[-1], add)
                 if len(kept) > 2:
                     del kept[0]
-            over = gpu.allocate(32).view(torch.float32)  # the consumer's stream: may get a kept batch's memory
-            gpu.launch(over, lambda array: array.fill(-1.0))
-        del over, kept
-        batches.close()
-        over = [gpu.allocate(32).view(torch.float32) for _ in range(4)]
-        for some in over:
-            gpu.launch(some, lambda array: array.fill(-1.0))
+            overwrite(gpu, 1)  # on the consumer's stream: it may get a kept batch's memory
+        del kept
+        batches.close()  # pyright: ignore[reportAttributeAccessIssue]
+        overwrite(gpu, 4)
         gpu.finish()
         assert losses == [float(i) for i in range(1, STEPS)], f"seed {seed}"
 

@@ -82,7 +82,7 @@ class Held:
     @property
     def elsewhere(self) -> bool:
         """Whether somebody else holds one of them: a tensor, a view, a graph that will run backward."""
-        for key, ours in self._ours.items():  # a loop: it is asked in every step, and any() takes thrice as long
+        for key, ours in self._ours.items():  # noqa: SIM110 - in every step: any() takes thrice as long
             if torch._C._storage_Use_Count(key) > ours:
                 return True
         return False

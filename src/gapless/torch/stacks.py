@@ -15,9 +15,10 @@ DEPTH = 12  # frames that are kept of a stack
 Stack: TypeAlias = tuple[tuple[CodeType, int], ...]  # innermost frame first: its code and the line
 
 _HERE = str(Path(__file__).parent)
-_internal: dict[CodeType, bool] = {}
-_stacks: dict[Stack, Stack] = {}  # each one once: a loop makes the same again and again
 _left_out: list[str] = [_HERE]
+_internal: dict[int, bool] = {}  # by the id of a code object: to hash one takes longer than all the rest
+_codes: dict[int, CodeType] = {}  # those that were met, which keeps their ids theirs
+_stacks: dict[tuple[int, ...], Stack] = {}  # by ids and lines. Each one once: a loop makes the same again and again
 
 
 def leave_out(folder: str) -> None:
@@ -30,17 +31,21 @@ def leave_out(folder: str) -> None:
 def here() -> Stack:
     """Give the stack of the caller, as far as it is the user's code."""
     frame: FrameType | None = sys._getframe(1)
-    frames: list[tuple[CodeType, int]] = []
-    while frame is not None and len(frames) < DEPTH:
+    frames: list[int] = []
+    while frame is not None and len(frames) < 2 * DEPTH:
         code = frame.f_code
-        inside = _internal.get(code)
+        inside = _internal.get(id(code))
         if inside is None:
-            inside = _internal[code] = _is_internal(code)
+            inside = _internal[id(code)] = _is_internal(code)
+            _codes[id(code)] = code
         if not inside:
-            frames.append((code, frame.f_lineno))
+            frames += (id(code), frame.f_lineno)
         frame = frame.f_back
-    stack = tuple(frames)
-    return _stacks.setdefault(stack, stack)
+    key = tuple(frames)
+    stack = _stacks.get(key)
+    if stack is None:
+        stack = _stacks[key] = tuple((_codes[code], line) for code, line in zip(key[::2], key[1::2], strict=True))
+    return stack
 
 
 def _is_internal(code: CodeType) -> bool:

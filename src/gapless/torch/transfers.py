@@ -50,7 +50,7 @@ class Transfers(Protocol):
         ...
 
     def copy(self, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]], stream: Any) -> None:
-        """Copy, either way, in a stream: from the first of each pair to the second. None of them requires a gradient."""
+        """Copy, either way, in a stream: from the first of each pair to the second. None requires a gradient."""
         ...
 
     def record(self, stream: Any, event: Any = None) -> Any:

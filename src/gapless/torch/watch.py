@@ -8,7 +8,7 @@ nothing. Copies between host and device are told apart, since the host may meet 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import RLock
 from typing import Any, Protocol
@@ -74,7 +74,7 @@ class _Known:
     collective: bool = False
     sync: bool = False
     copies: bool = False
-    view: bool = False
+    idle: bool = False  # touches no bytes: views, questions
 
 
 class _Part:
@@ -144,15 +144,15 @@ class Watch(TorchDispatchMode):
         if types and _has_own_dispatch(types):
             return NotImplemented  # a subclass turns it into operations on plain tensors; those come here again
         known = self._known.get(func) or self._learn(func)
-        if self.asleep or known.view or known.name in _TOUCH_NOTHING:
+        if self.asleep or known.idle:
             return self.device.run(func, args, kwargs)
         if known.name == "record_stream":
             with self.lock:
                 self.memory(args[0]).recorded.add(self.device.number_of(args[1]))
             return self.device.run(func, args, kwargs)
-        given = list(_given(args, kwargs))
+        given = _given(args, kwargs)
         result = self.device.run(func, args, kwargs)
-        made = list(_given((result,), {}))
+        made = _given((result,))
         with self.lock:
             if known.collective:
                 self._collective()
@@ -171,18 +171,21 @@ class Watch(TorchDispatchMode):
         if not known.writes and not fresh and made:
             return  # a view
         there = [part for part in given if holds(part.tensor)]
-        on_device = there[0] if there else next((part for part in fresh if holds(part.tensor)), None)
-        if on_device is None:
+        made_there = [part for part in fresh if holds(part.tensor)]
+        if not there and not made_there:
             for part in given:
                 self._host_touch(part, known)
             return
-        stream = self.device.stream(_index(on_device.tensor))
+        index = _index((there or made_there)[0].tensor)
+        stream = self.device.stream(index)
         stack = self._stack()
         if known.name in _ALLOCATE:
             for part in fresh:
                 self._memory(part, stream, stack)
             return
-        others = self._other_devices(on_device, there, fresh)
+        # PyTorch lets both sides wait for a copy between two GPUs
+        indices = {_index(part.tensor) for part in (*there, *made_there)} - {index}
+        others = [self.device.stream(other) for other in indices]
         for other in others:
             self.log.join(other, stream)
         op = self.log.op(OpKind.KERNEL, stream, known.name, stack)
@@ -192,10 +195,9 @@ class Watch(TorchDispatchMode):
                     self._host_touch(part, known)
         for part in there:
             self._touch(self._memory(part, None, stack), op, part.tensor, part.where in known.writes)
-        for part in fresh:
-            if holds(part.tensor):
-                owner = self.device.stream(_index(part.tensor)) if others else stream
-                self._touch(self._memory(part, owner, stack), op, part.tensor, True)
+        for part in made_there:
+            owner = self.device.stream(_index(part.tensor)) if others else stream
+            self._touch(self._memory(part, owner, stack), op, part.tensor, True)
         for other in others:
             self.log.join(stream, other)
         if known.foreign:
@@ -203,12 +205,6 @@ class Watch(TorchDispatchMode):
                           "write what their schema says", _where(op.stack))  # fmt: skip
         if known.sync:
             self.log.sync_stream(stream)
-
-    def _other_devices(self, on_device: _Part, there: list[_Part], fresh: list[_Part]) -> list[int]:
-        """Give the current streams of other GPUs that an operation touches: PyTorch lets both sides wait for a copy."""
-        here = _index(on_device.tensor)
-        parts = (*there, *(part for part in fresh if self.device.holds(part.tensor)))
-        return [self.device.stream(index) for index in {_index(part.tensor) for part in parts} - {here}]
 
     def _host_touch(self, part: _Part, known: _Known) -> None:
         """Let the host touch a tensor; of interest only once a copy of it may be under way."""
@@ -331,7 +327,8 @@ class Watch(TorchDispatchMode):
             collective=space in ("c10d", "_c10d_functional"),
             sync=sync and space == "aten",
             copies=ours and name in ("copy_", "_to_copy", "_copy_from"),
-            view=bool(schema.returns) and not writes and all(r.alias_info is not None for r in schema.returns),
+            idle=(ours and name in _TOUCH_NOTHING)
+            or (bool(schema.returns) and not writes and all(r.alias_info is not None for r in schema.returns)),
         )
         self._known[func] = known
         return known
@@ -345,21 +342,25 @@ def _has_own_dispatch(types: Any) -> bool:
     return any(getattr(t, "__torch_dispatch__", plain) is not plain for t in types)
 
 
-def _given(args: Sequence[Any], kwargs: dict[str, Any]) -> Iterator[_Part]:
+def _given(args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> list[_Part]:
     """Give all tensors among arguments."""
-    for where, value in enumerate(args):
-        yield from _parts(where, value)
-    for name, value in kwargs.items():
-        yield from _parts(name, value)
+    parts: list[_Part] = []
+    for where, value in (*enumerate(args), *kwargs.items()) if kwargs else enumerate(args):
+        if isinstance(value, torch.Tensor):
+            if value.layout is torch.strided:
+                parts.append(_Part(where, value))
+        elif isinstance(value, list | tuple):
+            _add(parts, where, value)
+    return parts
 
 
-def _parts(where: int | str, value: Any) -> Iterator[_Part]:
-    if isinstance(value, torch.Tensor):
-        if value.layout is torch.strided:
-            yield _Part(where, value)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _parts(where, item)
+def _add(parts: list[_Part], where: int | str, values: Sequence[Any]) -> None:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            if value.layout is torch.strided:
+                parts.append(_Part(where, value))
+        elif isinstance(value, list | tuple):
+            _add(parts, where, value)
 
 
 def _index(tensor: torch.Tensor) -> int:
