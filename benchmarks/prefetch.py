@@ -1,6 +1,6 @@
 """Loops over batches, with the data brought to the GPU in several ways: ``python benchmarks/prefetch.py``, on a GPU.
 
-For every loop the time a step (median of several runs), the 95th percentile of single steps, and how close
+For every loop the time a step and the 95th percentile of single steps (medians of several runs), and how close
 ``gapless.torch.prefetch`` comes to the best that a loop written by hand for it reaches. Prints JSON, one loop a line.
 
 ``recorded_training``, ``recorded_inference`` and ``recorded_results`` are the loops whose timelines the tests replay
@@ -25,7 +25,8 @@ from torch import nn
 
 import gapless.torch as gt
 
-RUNS = {"resnet": 4}  # of a loop; others: 9
+RUNS = {"resnet": 4}  # of a loop; others: 15
+Run = tuple[float, float]  # ms a step, 95th percentile
 Way = Callable[[Iterable[Any]], Iterable[Any]]
 
 
@@ -277,10 +278,10 @@ def compare(name: str, chosen: list[str]) -> dict[str, Any]:
     """Measure a loop in all ways, or in those that were chosen, in turn."""
     # recorded_training: single precision, as it was recorded
     torch.backends.cuda.matmul.allow_tf32 = name != "recorded_training"
-    ways = in_turn(_ways(name, chosen), RUNS.get(name, 9))
+    found = in_turn(_ways(name, chosen), RUNS.get(name, 15))
     gc.collect()
     torch.cuda.empty_cache()
-    return {"loop": name, "ways": ways, **against(ways, "prefetch"), "report": REPORTS[-1]}
+    return {"loop": name, **summed_up(found, "prefetch"), "report": REPORTS[-1]}
 
 
 def _ways(name: str, chosen: list[str]) -> dict[str, Callable[[], tuple[float, list[float]]]]:
@@ -292,25 +293,35 @@ def _ways(name: str, chosen: list[str]) -> dict[str, Callable[[], tuple[float, l
     return {way: partial(run, way) for way in WAYS if not chosen or way in chosen}
 
 
-def in_turn(ways: dict[str, Callable[[], tuple[float, list[float]]]], runs: int) -> dict[str, dict[str, float]]:
-    """Run all ways so many times, each time in another order; give medians and 95th percentiles, in ms a step."""
-    steps: dict[str, list[float]] = {way: [] for way in ways}
-    tails: dict[str, list[float]] = {way: [] for way in ways}
+def in_turn(ways: dict[str, Callable[[], tuple[float, list[float]]]], runs: int) -> dict[str, list[Run]]:
+    """Run all ways so many times, each time in another order; give ms a step of each run, and its 95th percentile."""
+    found: dict[str, list[Run]] = {way: [] for way in ways}
     for run in range(runs + 1):
         for way, measure in random.Random(run).sample([*ways.items()], len(ways)):
             whole, single = measure()
             if run:  # the first warms up
-                steps[way].append(whole)
-                tails[way] += single[4:]
-    return {way: {"ms": round(statistics.median(steps[way]), 4), "p95_ms": round(_p95(tails[way]), 4)} for way in ways}
+                found[way].append((whole, _p95(single[4:])))
+    return found
 
 
-def against(ways: dict[str, dict[str, float]], ours: str) -> dict[str, float]:
-    """Compare with the loop by hand, and with the best of all the others."""
-    others = [ways[way] for way in ways if way != ours]
-    compared = {"of_by_hand": ways["by hand"], "of_best": {key: min(way[key] for way in others) for key in others[0]}}
-    return {name + key.removesuffix("ms").rstrip("_").replace("p95", "_p95"): round(other[key] / ways[ours][key], 4)
-            for name, other in compared.items() for key in other}  # fmt: skip
+def summed_up(found: dict[str, list[Run]], ours: str) -> dict[str, Any]:
+    """Give medians, and how close we come to the loop by hand and to the best of all the others.
+
+    The machine's pace drifts by more than the ways differ, so those are medians of what each turn gives.
+    """
+    ways = {way: dict(zip(("ms", "p95_ms"), _medians(runs), strict=True)) for way, runs in found.items()}
+    best = min((way for way in ways if way != ours), key=lambda way: ways[way]["ms"])
+    result: dict[str, Any] = {"ways": ways, "best": best}
+    for name, other in (("of_by_hand", "by hand"), ("of_best", best)):
+        if other not in found:
+            continue
+        ratios = [(a / b, c / d) for (a, c), (b, d) in zip(found[other], found[ours], strict=True)]
+        result[name], result[f"{name}_p95"] = _medians(ratios)
+    return result
+
+
+def _medians(pairs: list[Run]) -> list[float]:
+    return [round(statistics.median(values), 4) for values in zip(*pairs, strict=True)]
 
 
 def _p95(times: list[float]) -> float:
@@ -348,12 +359,15 @@ def results(layers: int, steps: int) -> dict[str, Any]:
             yield answer
 
     def three_streams() -> Iterator[Any]:
-        """As recorded: each step on one of three streams, all results at the end."""
+        """As recorded: each step on one of three streams, with memory for all results."""
+        done = []
         for i, (x,) in enumerate(pinned):
             with torch.cuda.stream(streams[i % 3]):
                 answers[i].copy_(model(x.to("cuda", non_blocking=True)), non_blocking=True)
-        torch.cuda.synchronize()
-        yield from answers
+                done.append(streams[i % 3].record_event())
+        for copied, answer in zip(done, answers, strict=True):
+            copied.synchronize()
+            yield answer
 
     def by_gapless() -> Iterator[Any]:
         yield from gt.to_host(model(x) for (x,) in gt.prefetch(pinned))
@@ -368,12 +382,8 @@ def results(layers: int, steps: int) -> dict[str, Any]:
 
     every = {"cpu": on_cpu, "three streams": three_streams, "by hand": by_hand_, "to_host": by_gapless}
     with torch.inference_mode():
-        ways = in_turn({name: partial(timed, way) for name, way in every.items()}, 9)
-    del ways["three streams"]["p95_ms"]  # its results come all at once
-    others = against({way: ways[way] for way in ways if way != "three streams"}, "to_host")
-    best = min(ways[way]["ms"] for way in ways if way != "to_host")
-    return {"loop": f"results of {layers} layers", "ways": ways, **others,
-            "of_best": round(best / ways["to_host"]["ms"], 4)}  # fmt: skip
+        found = in_turn({name: partial(timed, way) for name, way in every.items()}, 9)
+    return {"loop": f"results of {layers} layers", **summed_up(found, "to_host")}
 
 
 def overhead() -> dict[str, Any]:

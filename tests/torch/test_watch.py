@@ -63,3 +63,20 @@ def test_views_and_allocations_touch_nothing(log: Log) -> None:
         x = torch.empty(4)
         x.view(2, 2).t()[0].detach()
     assert log.operations == 0
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: torch.eye(3).to_sparse(), lambda: torch.eye(3).to_sparse_csr(), lambda: torch.eye(3).to_sparse_csc(),
+     lambda: torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)])],
+    ids=["coo", "csr", "csc", "nested"],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore:Sparse", "ignore:The PyTorch API of nested")
+def test_sparse_and_nested_tensors_are_the_memory_behind_them(log: Log, make: Any) -> None:
+    two = TwoDevices(log)
+    with watch.Watch(log, two):  # pyright: ignore[reportArgumentType]
+        x = make()
+        two.streams[0] = log.stream("side", StreamKind.NON_BLOCKING)
+        x.sum() if not x.is_nested else x * 2
+    found = judge(log)
+    assert {finding.second.stream for finding in found} == {"side"}

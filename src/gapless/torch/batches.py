@@ -51,10 +51,8 @@ def tensors_in(value: Any, _seen: set[int] | None = None) -> Iterator[torch.Tens
     if isinstance(value, torch.Tensor):
         if value.layout is torch.strided:
             yield value
-        elif value.layout is torch.sparse_coo:
-            yield from (value._indices(), value._values())
         else:
-            yield value.values()
+            yield from behind(value)
     elif isinstance(value, Mapping):
         for item in value.values():
             yield from tensors_in(item, seen)
@@ -67,6 +65,17 @@ def tensors_in(value: Any, _seen: set[int] | None = None) -> Iterator[torch.Tens
     elif hasattr(value, "__slots__"):
         for name in value.__slots__:
             yield from tensors_in(getattr(value, name, None), seen)
+
+
+def behind(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Give the dense tensors that a sparse one consists of; of other layouts nothing is known."""
+    if tensor.layout is torch.sparse_coo:
+        return tensor._indices(), tensor._values()
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return tensor.crow_indices(), tensor.col_indices(), tensor.values()
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return tensor.ccol_indices(), tensor.row_indices(), tensor.values()
+    return ()
 
 
 class Held:

@@ -10,7 +10,10 @@ from .batches import Held
 
 
 class Buffer:
-    """Bytes that are used again and again, unless somebody holds what lies there."""
+    """Bytes that are used again and again, unless somebody holds what lies there.
+
+    ``again`` is what a loop needs in every step; where it gives None, ``fits`` and ``renew`` make room for ``like``.
+    """
 
     def __init__(self, allocate: Callable[[int], torch.Tensor]) -> None:
         self._allocate = allocate
@@ -25,9 +28,16 @@ class Buffer:
         """Whether somebody else holds what lies here, or a view of it."""
         return self._held is not None and self._held.elsewhere
 
+    def again(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """Give the memory for a tensor that looks like the last one, unless somebody holds it."""
+        looks = (tensor.dtype, tensor.size(), tensor.stride())
+        if self._last is None or looks != self._looks or self._held is None or self._held.elsewhere:
+            return None
+        return self._last.detach()  # one for each batch: what the program does to it does not stay on it
+
     def fits(self, tensor: torch.Tensor) -> bool:
         """Tell whether there is room for a tensor."""
-        looks = tensor.dtype, tensor.size(), tensor.stride()
+        looks = (tensor.dtype, tensor.size(), tensor.stride())
         if looks != self._looks:
             self._looks, self._last, self.bytes = looks, None, bytes_of(tensor)
         return self.memory is not None and self.memory.numel() >= self.bytes
@@ -47,16 +57,16 @@ class Buffer:
         """Give the memory as a tensor of the type, shape and, where that is dense, strides of one that fits."""
         if self._last is None:
             assert self.memory is not None, "renew comes first"
-            with torch.inference_mode(False):  # what is made in that mode, another thread could not write
-                flat = self.memory[: self.bytes].view(tensor.dtype)
-                if tensor.is_contiguous():
-                    last = flat.view(tensor.size())
-                else:
-                    strides = torch.empty_like(tensor, device="meta").stride()
-                    last = torch.as_strided(flat, tensor.size(), strides)
-                self._last = last.detach()  # a view would hold what it is a view of
+            if torch.is_inference_mode_enabled():  # what is made in that mode, another thread could not write
+                with torch.inference_mode(False):
+                    return self.like(tensor)
+            strides = tensor.stride()
+            if not tensor.is_contiguous():
+                strides = torch.empty_like(tensor, device="meta").stride()
+            last = torch.empty(0, dtype=tensor.dtype, device=self.memory.device)
+            self._last = last.set_(self.memory.untyped_storage(), 0, tensor.size(), strides)
             self._held = Held([self.memory, self._last])
-        return self._last.detach()  # one for each batch: what the program does to it does not stay on it
+        return self._last.detach()
 
 
 def bytes_of(tensor: torch.Tensor) -> int:

@@ -133,6 +133,10 @@ class DryDevice:
             return func(*to_meta(args), **{key: to_meta(value) for key, value in kwargs.items()})
         except NotImplementedError as problem:
             return self._without_meta(func, args, problem)
+        except RuntimeError as problem:
+            if any(_is_unusual(value) for value in args):
+                raise _not_followed(func, problem) from problem
+            raise
 
     def _chosen(self, index: Any) -> Any:
         """Give numbers in the place of a mask on the device."""
@@ -151,15 +155,16 @@ class DryDevice:
         returns = func._schema.returns
         if all(r.alias_info is not None and r.alias_info.is_write for r in returns):
             return None if not returns else args[0]
-        raise NotFollowedError(
-            f"A dry run cannot follow {func} at {where()}: {str(problem).splitlines()[0][:200]}"
-        ) from problem
+        raise _not_followed(func, problem) from problem
 
     def _to_copy(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> torch.Tensor:
         source, device = args[0], kwargs.get("device")
         to_device = is_meta(source) if device is None else torch.device(device).type == "meta"
         if not is_meta(source) or to_device:
-            return func(*args, **kwargs)
+            try:
+                return func(*args, **kwargs)
+            except NotImplementedError as problem:
+                raise _not_followed(func, problem) from problem
         dtype = kwargs.get("dtype") or source.dtype
         made = self.make_up(torch.empty_like(source, dtype=dtype, device="cpu").zero_())
         return self.pin(made) if kwargs.get("non_blocking") else made
@@ -184,6 +189,14 @@ class DryDevice:
             gpu.current = backward.caller
             for stream in backward.used:
                 self.log.join(stream.number, gpu.current.number)
+
+
+def _is_unusual(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and (value.layout is not torch.strided or value.is_nested)
+
+
+def _not_followed(func: Any, problem: Exception) -> NotFollowedError:
+    return NotFollowedError(f"A dry run cannot follow {func} at {where()}: {str(problem).splitlines()[0][:200]}")
 
 
 class _Backward:

@@ -152,13 +152,15 @@ class _Ring:
                 while not ended and len(self._ready) <= self._owner.depth:
                     if self._ready and self._ready[-1].work is not None:
                         self._ready[-1].work.result()  # the loader may use its memory again for the next
+                    begun = perf_counter()
                     try:
-                        batch = self._next_of(source)
+                        batch = next(source)
                     except StopIteration:
                         ended = True
                     except Exception as problem:  # the batches before it come first
                         ended, failure = True, problem
                     else:
+                        self._stats.loader_s += perf_counter() - begun
                         self._fill(batch)
                 if not self._ready:
                     break
@@ -167,13 +169,6 @@ class _Ring:
                 raise failure
         finally:
             self._close()
-
-    def _next_of(self, source: Iterator[Any]) -> Any:
-        begun = perf_counter()
-        try:
-            return next(source)
-        finally:
-            self._stats.loader_s += perf_counter() - begun
 
     # ------------------------------------------------------------------------------------------------------ filling
 
@@ -189,13 +184,16 @@ class _Ring:
             nonlocal there
             if gpu.holds(tensor):
                 there = True
-            elif tensor.layout is torch.strided and type(tensor) is torch.Tensor:
-                target = self._place(slot, len(pairs), tensor)
-                pairs.append((tensor.detach() if tensor.requires_grad else tensor, target))
-                return target
-            else:
+                return tensor
+            if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
                 elsewhere.append(tensor)
-            return tensor
+                return tensor
+            at = len(pairs)
+            target = slot.buffers[at].again(tensor) if at < len(slot.buffers) else None
+            if target is None:
+                target = self._place(slot, at, tensor)
+            pairs.append((tensor.detach() if tensor.requires_grad else tensor, target))
+            return target
 
         def mark(obj: Any) -> Any:
             elsewhere.append(obj)
@@ -205,8 +203,9 @@ class _Ring:
         if there and (elsewhere or self._owner._transform is not None):
             gpu.wait(self._stream, gpu.record(gpu.current()))  # what the loader did to them comes first
         slot.sources = [batch]
+        for buffer in slot.buffers[: len(pairs)]:
+            self._stats.bytes += buffer.bytes
         self._stats.batches += 1
-        self._stats.bytes += sum([slot.buffers[at].bytes for at in range(len(pairs))])
         unpinned = [at for at, (source, _) in enumerate(pairs) if not gpu.is_pinned(source)]
         if unpinned:
             self._stage(slot, pairs, unpinned, moved, bool(elsewhere))
@@ -373,8 +372,9 @@ def prefetch(
             loss = criterion(model(images), labels)
 
     Batches are tensors, or tuples, lists, dicts, named tuples, dataclasses of them, or objects with ``.to``; their
-    shapes may change. The program may keep a batch: its buffer is then replaced. On the device there are buffers for
-    *depth* + 2 batches. *transform* gets each batch on the device and runs on the copy stream. ``stats`` counts,
+    shapes may change. Pinned tensors are copied from where they lie: the loader must not write to them again. The
+    program may keep a batch, or a view of it: its buffer is then replaced. On the device there are buffers for *depth*
+    + 2 batches. *transform* gets each batch on the device and runs on the copy stream. ``stats`` counts,
     ``report()`` says what the program waited for. A *device* that is the CPU passes batches through.
 
     Raises GaplessError for a depth below 1, and for a device that is neither a GPU nor the CPU.

@@ -99,13 +99,16 @@ class HostResults(Generic[T]):
             while len(slot.buffers) <= at:
                 slot.buffers.append(Buffer(gpu.pinned))
             buffer = slot.buffers[at]
-            kept = buffer.kept
-            self.stats.kept += kept
-            if not buffer.fits(tensor) or kept:
-                buffer.renew()
-            pairs.append((tensor.detach() if tensor.requires_grad else tensor, buffer.like(tensor)))
+            target = buffer.again(tensor)
+            if target is None:
+                kept = buffer.kept
+                self.stats.kept += kept
+                if not buffer.fits(tensor) or kept:
+                    buffer.renew()
+                target = buffer.like(tensor)
             self.stats.bytes += buffer.bytes
-            return pairs[-1][1]
+            pairs.append((tensor.detach() if tensor.requires_grad else tensor, target))
+            return target
 
         slot.result = map_tensors(result, place)
         if type(result) is not torch.Tensor or not pairs:

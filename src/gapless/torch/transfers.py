@@ -5,7 +5,7 @@ Memory of the device belongs to the stream that is current when it is allocated 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -84,6 +84,7 @@ class Cuda:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._streams: dict[int, Any] = {}  # handle -> the stream: to make one anew in each step takes longer
+        self._timed: list[Any] = []  # pairs of timed events that are free
 
     def current(self) -> Any:
         """Give the current stream of this thread."""
@@ -103,13 +104,11 @@ class Cuda:
 
     def allocate(self, size: int) -> torch.Tensor:
         """Give so many bytes of the caching allocator."""
-        with torch.inference_mode(False):  # else nobody could write them outside that mode
-            return torch.empty(size, dtype=torch.uint8, device=self.device)
+        return _plain(torch.empty, size, dtype=torch.uint8, device=self.device)
 
     def pinned(self, size: int) -> torch.Tensor:
         """Give so many bytes of pinned memory."""
-        with torch.inference_mode(False):
-            return torch.empty(size, dtype=torch.uint8, pin_memory=True)
+        return _plain(torch.empty, size, dtype=torch.uint8, pin_memory=True)
 
     def is_pinned(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor lies in pinned memory."""
@@ -157,7 +156,7 @@ class Cuda:
 
     def stalls(self, stream: Any, event: Any) -> Any:
         """Wait between two timed events."""
-        before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        before, after = self._timed.pop() if self._timed else [torch.cuda.Event(enable_timing=True) for _ in range(2)]
         before.record(stream)
         stream.wait_event(event)
         after.record(stream)
@@ -166,4 +165,15 @@ class Cuda:
     def stalled(self, token: Any) -> float | None:
         """Give the time between the two."""
         before, after = token
-        return before.elapsed_time(after) / 1e3 if after.query() else None
+        if not after.query():
+            return None
+        self._timed.append(token)
+        return before.elapsed_time(after) / 1e3
+
+
+def _plain(make: Callable[..., torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
+    """Make a tensor that can be written outside inference mode too."""
+    if not torch.is_inference_mode_enabled():
+        return make(*args, **kwargs)
+    with torch.inference_mode(False):
+        return make(*args, **kwargs)

@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # pyright: ignore[re
 
 from gapless.model.kinds import MemoryKind, OpKind
 
+from .batches import behind
 from .log import HOST, Access, Log, Memory, Op
 from .parts import View
 from .stacks import Stack, here, place
@@ -224,14 +225,20 @@ class Watch(TorchDispatchMode):
 
     def _transfer(self, known: _Known, given: list[_Part], made: list[_Part], kwargs: dict[str, Any],
                   args: Sequence[Any]) -> None:  # fmt: skip
-        """Log a copy between host and device."""
+        """Log a copy between host and device; of a sparse tensor, of all parts of it."""
+        half = len(given) // 2
         if known.name == "_to_copy":
-            source, target, blocking = given[0], made[0], not kwargs.get("non_blocking", False)
+            sources, targets, blocking = given, made, not kwargs.get("non_blocking", False)
         elif known.name == "_copy_from":
-            source, target, blocking = given[0], given[1], not (args[2] if len(args) > 2 else False)
+            sources, targets, blocking = given[:half], given[half:], not (args[2] if len(args) > 2 else False)
         else:
             not_waiting = args[2] if len(args) > 2 else kwargs.get("non_blocking", False)
-            target, source, blocking = given[0], given[1], not not_waiting
+            sources, targets, blocking = given[half:], given[:half], not not_waiting
+        for source, target in zip(sources, targets, strict=False):
+            if self.device.holds(source.tensor) != self.device.holds(target.tensor):
+                self._transfer_of(known, source, target, blocking=blocking)
+
+    def _transfer_of(self, known: _Known, source: _Part, target: _Part, *, blocking: bool) -> None:
         to_device = self.device.holds(target.tensor)
         on_device, on_host = (target, source) if to_device else (source, target)
         stream, stack = self.device.stream(_index(on_device.tensor)), self._stack()
@@ -347,20 +354,25 @@ def _given(args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> list[_P
     parts: list[_Part] = []
     for where, value in (*enumerate(args), *kwargs.items()) if kwargs else enumerate(args):
         if isinstance(value, torch.Tensor):
-            if value.layout is torch.strided:
-                parts.append(_Part(where, value))
-        elif isinstance(value, list | tuple):
             _add(parts, where, value)
+        elif isinstance(value, list | tuple):
+            _add_all(parts, where, value)
     return parts
 
 
-def _add(parts: list[_Part], where: int | str, values: Sequence[Any]) -> None:
+def _add(parts: list[_Part], where: int | str, tensor: torch.Tensor) -> None:
+    if tensor.layout is torch.strided:
+        parts.append(_Part(where, tensor))
+    else:
+        parts += [_Part(where, part) for part in behind(tensor)]
+
+
+def _add_all(parts: list[_Part], where: int | str, values: Sequence[Any]) -> None:
     for value in values:
         if isinstance(value, torch.Tensor):
-            if value.layout is torch.strided:
-                parts.append(_Part(where, value))
-        elif isinstance(value, list | tuple):
             _add(parts, where, value)
+        elif isinstance(value, list | tuple):
+            _add_all(parts, where, value)
 
 
 def _index(tensor: torch.Tensor) -> int:
@@ -369,6 +381,8 @@ def _index(tensor: torch.Tensor) -> int:
 
 def _view(tensor: torch.Tensor, size: int) -> View:
     """Give the bytes that a tensor covers of its memory."""
+    if tensor.is_nested:
+        return None
     width, offset = tensor.dtype.itemsize, int(tensor.storage_offset())
     if tensor.is_contiguous():
         low, bytes_ = offset * width, tensor.numel() * width
@@ -387,7 +401,7 @@ def _straight(source: torch.Tensor, target: torch.Tensor) -> bool:
 
 
 def _said(tensor: torch.Tensor) -> tuple[Any, Sequence[int]]:
-    return tensor.dtype, tensor.shape
+    return tensor.dtype, () if tensor.is_nested else tensor.shape
 
 
 def _where(stack: Stack) -> str:
