@@ -106,6 +106,8 @@ def report(
     binding = _WORDS[most].format(share=min(busy[most], 1.0))
     if busy[most] < 0.5:
         binding = f"Nothing binds for long: the busiest stage ({most}) works {busy[most]:.0%} of the time."
+        if engines:  # by elimination
+            binding += " The rest is the host's: commands and threads take turns at Python. Larger chunks need it less."
     if not engines and most in ("H2D", "D2H", "kernels"):
         binding = f"{busy[most]:.1f} threads were in the stage that takes longest ({most}), on average."
     return PipelineReport(
