@@ -48,7 +48,8 @@ TELLING = 2e7  # ns that a run must be predicted to take for its time to tell an
 CONTRADICTION = 1.5  # times longer or shorter than predicted
 DOUBT = 2  # runs in a row, after which costs are measured anew
 NEWS = 1.5  # a kernel's time that differs by less from what is known changes no plan
-LEAST_PACK, MOST_PACK = 1 << 20, 16 << 20  # bytes of a pack that the plan chooses
+# Bytes of a pack, where the plan chooses: over a link enough that Python's part of a pack is less than the link's.
+LEAST_PACK, MOST_PACK = {True: 16 << 20, False: 1 << 20}, {True: 32 << 20, False: 8 << 20}
 SMALL_BATCH = 512 << 10  # bytes of a batch that the caller stages sooner than a thread hears of it
 SMALL = 1 << 20  # bytes below which a thread is not worth its start
 PRIORITIES = {"low": 0, "normal": 0, "high": -100}  # clamped by the driver (R6.13)
@@ -402,7 +403,8 @@ class Pipeline:
         """Give the bytes of a pack: a chunk of a run that has very many."""
         many = Work(rows=1 << 30, bytes_in=1 << 30, bytes_out=1 << 30, pageable_in=self._device.stages,
                     pageable_out=False, kernel_ns=self._kernel_ns)  # fmt: skip
-        return min(max(self._choose(many).chunk_bytes, LEAST_PACK), MOST_PACK)
+        links = self._device.stages
+        return min(max(self._choose(many).chunk_bytes, LEAST_PACK[links]), MOST_PACK[links])
 
     def _all_straight(self, arrays: Sequence[HostArray]) -> bool | None:
         """Tell it of all of them; None where they differ."""
