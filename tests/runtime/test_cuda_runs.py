@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import subprocess
@@ -155,3 +156,25 @@ def test_low_priority_lets_the_copies_of_others_through() -> None:
             worker.join()
             waits[priority] = float(np.median(times))
     assert waits["low"] < waits["normal"], waits
+
+
+def test_two_gpus_at_once() -> None:
+    """Each pipeline's memory, streams and kernels are its GPU's, whatever thread it is called in."""
+    if check(Cuda().driver.cuDeviceGetCount()) < 2:
+        pytest.skip("one GPU")
+    source = cuda_kernel(SOURCE, "axpb")
+    libraries = [name for name in ("cupy", "torch") if importlib.util.find_spec(name)]
+    kernels: list[tuple[Any, dict[str, Any]]] = [(lambda a: 2 * a + 1, {"arrays": name}) for name in libraries]
+    for kernel, options in [(source, {}), *kernels]:
+        with (
+            Pipeline(kernel, device="cuda:0", chunk=1 << 20, **options) as one,
+            Pipeline(kernel, device="cuda:1", chunk=1 << 20, **options) as other,
+            ThreadPoolExecutor(4) as pool,
+        ):
+            results = list(pool.map(lambda pipe: pipe(X), [one, other] * 4))
+            assert all(np.array_equal(got, Y) for got in results)
+            assert all(np.array_equal(pipe(X), Y) for pipe in (other, one, other))
+            for number, pipe in enumerate((one, other)):
+                batches = [X[: 1000 * size] for size in range(1, 30)]
+                for got, batch in zip(pipe.stream(batches), batches, strict=True):
+                    assert np.array_equal(got, Y[: len(batch)]), number
