@@ -180,7 +180,7 @@ def test_cupti_held_by_another(fake: Any, content: Content, tmp_path: Path) -> N
 
 
 def test_a_libcupti_that_cannot_be_loaded(fake: Any, tmp_path: Path) -> None:
-    (tmp_path / "libcupti.so.13").write_text("no library")
+    (tmp_path / "libcupti.so.13").write_bytes(b"\x7fELF, and no library for all that")
     environment = {**fake.environment, "GAPLESS_CUPTI": str(tmp_path / "libcupti.so.13")}
     line = [sys.executable, "-m", "gapless", "record", "-o", str(tmp_path / "a.gapless"), "--", str(fake.program)]
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=60, check=False)

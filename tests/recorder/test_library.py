@@ -58,6 +58,34 @@ def test_gapless_cupti_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> Non
         library.find_cupti()
 
 
+@pytest.mark.parametrize("content", [b"", b"not a library"])
+def test_gapless_cupti_that_is_no_library(content: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "libcupti.so").write_bytes(content)
+    monkeypatch.setenv("GAPLESS_CUPTI", str(tmp_path / "libcupti.so"))
+    with pytest.raises(GaplessError, match="is no shared library"):
+        library.find_cupti()
+
+
+def test_a_cache_that_cannot_be_written_to(headers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is where a file is in its place, where the disk is full before or when the compiler writes."""
+    (tmp_path / "file").touch()
+    full = tmp_path / "cc"
+    full.write_text("#!/bin/sh\necho 'ld: final link failed: No space left on device' >&2\nexit 1\n")
+    full.chmod(0o755)
+    said = r"kept in .*/recorder, and that cannot be written to: {}\.\nXDG_CACHE_HOME names another folder"
+    with pytest.raises(GaplessError, match=said.format("Not a directory")):
+        library.compile_library(tmp_path / "file" / "recorder", "cc", headers, "")
+    with pytest.raises(GaplessError, match=said.format("No space left on device")):
+        library.compile_library(tmp_path / "recorder", str(full), headers, "")
+
+    def no_space(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", no_space)
+    with pytest.raises(GaplessError, match=said.format("No space left on device")):
+        library.compile_library(tmp_path / "recorder", "cc", headers, "")
+
+
 def test_a_compiler_that_fails(headers: Path, tmp_path: Path) -> None:
     with pytest.raises(GaplessError, match=r"could not compile"):
         library.compile_library(tmp_path / "out", "cc", headers, "nonsense\n")

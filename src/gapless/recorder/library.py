@@ -7,6 +7,7 @@ It needs CUPTI twice: the headers to be compiled, ``libcupti`` when a program ru
 from __future__ import annotations
 
 import ctypes
+import errno
 import hashlib
 import os
 import re
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -57,6 +59,8 @@ def cuptis() -> Iterator[Cupti]:
         library = Path(own)
         if not library.is_file():
             raise GaplessError(f"GAPLESS_CUPTI is {own}, and there is no such file.")
+        if not _is_library(library):
+            raise GaplessError(f"GAPLESS_CUPTI is {own}, and that is no shared library. Name a libcupti.so.")
         yield Cupti(library, _headers(library))
     places: list[tuple[Path, str]] = []
     for entry in map(Path, sys.path):
@@ -68,6 +72,14 @@ def cuptis() -> Iterator[Cupti]:
         found = [file for file in (root / folder).glob("libcupti.so*") if re.fullmatch(r"libcupti\.so\.\d+", file.name)]
         for library in sorted(found, reverse=True):
             yield Cupti(library, _headers(library))
+
+
+def _is_library(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == b"\x7fELF"
+    except OSError as problem:
+        raise GaplessError(f"GAPLESS_CUPTI is {path}, and that cannot be read: {problem.strerror}.") from None
 
 
 def _headers(library: Path) -> Path | None:
@@ -124,9 +136,11 @@ def compile_here(root: Path) -> Path:
 
 
 def compile_library(folder: Path, compiler: str, headers: Path, table: str) -> None:
-    """Compile the library into *folder*, all or nothing. Raises GaplessError with the compiler's words."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder) as work:
+    """Compile the library into *folder*, all or nothing.
+
+    Raises GaplessError with the compiler's words, and where the folder cannot be written to.
+    """
+    with _kept_in(folder), tempfile.TemporaryDirectory(dir=folder) as work:
         (Path(work) / "layouts.inc").write_text(table)
         made = Path(work) / NAME
         includes = ["-I", work, "-I", str(_HERE / "native" / "shim"), "-isystem", str(headers)]
@@ -136,12 +150,27 @@ def compile_library(folder: Path, compiler: str, headers: Path, table: str) -> N
             done = subprocess.run(line, capture_output=True, text=True, check=False)
         except OSError as problem:
             raise GaplessError(f"The C compiler {compiler} cannot be run: {problem.strerror}") from None
+        if done.returncode and "No space left on device" in done.stderr:
+            raise OSError(errno.ENOSPC, "No space left on device")
         if done.returncode:
             said = "\n".join(done.stderr.strip().splitlines()[:8])
             raise GaplessError(
                 f"{compiler} could not compile gapless's recorder with the headers in {headers}:\n{said}"
             )
         made.replace(folder / NAME)
+
+
+@contextmanager
+def _kept_in(folder: Path) -> Iterator[None]:
+    """Make the folder; say of what cannot be written to it that it is the cache, and how to have another one."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as problem:
+        raise GaplessError(
+            f"The recorder's library is compiled once and kept in {folder}, and that cannot be written to: "
+            f"{problem.strerror or problem}.\nXDG_CACHE_HOME names another folder for caches."
+        ) from None
 
 
 def _sources() -> list[Path]:
