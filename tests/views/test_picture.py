@@ -69,7 +69,7 @@ def test_lanes_and_figures() -> None:
     assert shown[0] == "20-accident-default-stream.tape · teaching · 12.0 ms"
     labels = [word for word in shown if word in {"H2D", "SM", "D2H", "s0", "s1", "s2", "s3", "default", "host"}]
     assert labels == ["H2D", "SM", "D2H", "s0", "s1", "s2", "s3", "default", "host"]
-    assert [word for word in shown if word.endswith("%")] == ["33 %", "33 %", "34 %"]
+    assert [word for word in shown if word.endswith("%")] == ["33%", "33%", "34%"]
     uploads = bars(picture, ENGINES[Engine.H2D])
     lane = sorted(x for x, _, y in uploads if y == uploads[0][2])
     assert np.allclose(np.diff(lane), 788 * 3.01 / 12.04)  # four chunks, one after another
@@ -84,7 +84,7 @@ def test_description_tells_what_the_picture_shows() -> None:
     assert root.attrib["aria-labelledby"].split() == [title.attrib["id"], desc.attrib["id"]]
     assert title.text == "Timeline of 20-accident-default-stream.tape"
     assert desc.text == (
-        "12.0 ms of 16 operations in 5 streams. Busy: H2D 33 %, SM 33 %, D2H 34 %; at least two at once 0 %."
+        "12.0 ms of 16 operations in 5 streams. Busy: H2D 33%, SM 33%, D2H 34%; at least two at once 0%."
     )
 
 
@@ -137,7 +137,7 @@ def test_what_is_too_small_is_drawn_by_how_full_a_pixel_is() -> None:
     assert len(picture) < 11_000
     green = [path for path in parsed(picture).iter(f"{SVG}path") if path.attrib["fill"] == ENGINES[Engine.SM]]
     assert {path.attrib.get("fill-opacity") for path in green} == {"0.375", None}
-    assert "62 %" in words(picture)
+    assert "62%" in words(picture)
 
 
 def test_many_streams_and_threads_are_counted() -> None:

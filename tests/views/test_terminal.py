@@ -41,13 +41,13 @@ loop.json.gz  NVIDIA H200, 12.8 ms
 Each engine works a third of the time and none while another does.
 
                                                          busy   moved       rate
-H2D ████         ████         ████         ████          31 %  200 MB  50.0 GB/s
-SM      ████         ████         ████         ████      31 %
-D2H         ████         ████         ████         ████  31 %  200 MB  50.0 GB/s
+H2D ████         ████         ████         ████           31%  200 MB  50.0 GB/s
+SM      ████         ████         ████         ████       31%
+D2H         ████         ████         ████         ████   31%  200 MB  50.0 GB/s
 1               ▔            ▔            ▔
-ms  ╵0                  ╵5                  ╵10           0 %  overlapped
+ms  ╵0                  ╵5                  ╵10            0%  overlapped
 
-1   The host waits for every chunk ×4                       costs 750 µs (5.9 %)
+1   The host waits for every chunk ×4                        costs 750 µs (5.9%)
     After each of 4 chunks the host waits in cudaDeviceSynchronize and launches
     late.
     at   loop.cu:41 main ×3
@@ -55,7 +55,7 @@ ms  ╵0                  ╵5                  ╵10           0 %  overlapped
     do   no-sync (likely): Wait for an event where the result is read.
     if   nothing on the host reads the result
 
-◆   The link carries all it can                            binds 1.00 ms (7.8 %)
+◆   The link carries all it can                             binds 1.00 ms (7.8%)
     Both ways run at 50 GB/s.
     do   Move fewer bytes.
 
@@ -78,10 +78,10 @@ loop.json.gz  NVIDIA H200, 650 ms
 Each engine works a third of the time and none while another does.
 
                                                                             busy    moved       rate
-H2D ▃▃▃▃▃▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂  31 %  10.0 GB  50.0 GB/s
-SM  ▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃  31 %
-D2H ▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▃▃▃▃▃  31 %  10.0 GB  50.0 GB/s
-ms  ╵0                   ╵200                  ╵400                 ╵600     0 %  overlapped
+H2D ▃▃▃▃▃▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂   31%  10.0 GB  50.0 GB/s
+SM  ▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃   31%
+D2H ▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▂▃▃▃▃▂▂▃▃▃▃▃   31%  10.0 GB  50.0 GB/s
+ms  ╵0                   ╵200                  ╵400                 ╵600      0%  overlapped
 
     36.8 ms of it enlarged
 H2D ██▅     ▄██▁    ▁██▅     ▄██▁    ▁██▅     ▄██▁    ▁██▄     ▅██▁    ▁██▄     ▅██▁    ▁██▄     ▅██
@@ -90,14 +90,14 @@ D2H      ▆█▇     ▂██▃     ▆█▇     ▂██▂     ▇█▆
 1          ▔▔       ▔       ▔▔       ▔       ▔▔       ▔       ▔▔       ▔       ▔▔       ▔       ▔▔
 ms             ╵310         ╵315         ╵320         ╵325          ╵330         ╵335         ╵340
 
-1   The host waits for every chunk ×200                                        costs 49.8 ms (7.7 %)
+1   The host waits for every chunk ×200                                         costs 49.8 ms (7.7%)
     After each of 200 chunks the host waits in cudaDeviceSynchronize and launches late.
     at   loop.cu:41 main ×199
          loop.cu:60 main
     do   no-sync (likely): Wait for an event where the result is read.
     if   nothing on the host reads the result
 
-◆   The link carries all it can                                                binds 1.00 ms (0.2 %)
+◆   The link carries all it can                                                 binds 1.00 ms (0.2%)
     Both ways run at 50 GB/s.
     do   Move fewer bytes.
 
@@ -122,14 +122,14 @@ Each engine works a third of the time
 and none while another does.
 
                                     busy
-H2D ██▃    ▃██     ▆█▅    ▁██▂      31 %
-SM    ▅█▆     ██▃    ▃██     ▆█▅    31 %
-D2H     ▂██▁    ▅█▆     ██▃    ▃██  31 %
+H2D ██▃    ▃██     ▆█▅    ▁██▂       31%
+SM    ▅█▆     ██▃    ▃██     ▆█▅     31%
+D2H     ▂██▁    ▅█▆     ██▃    ▃██   31%
 1          ▔      ▔▔      ▔
 ms  ╵0         ╵5          ╵10
 
 1   The host waits for every chunk ×4
-    costs 750 µs (5.9 %)
+    costs 750 µs (5.9%)
     After each of 4 chunks the host
     waits in cudaDeviceSynchronize and
     launches late.
@@ -141,7 +141,7 @@ ms  ╵0         ╵5          ╵10
          result
 
 ◆   The link carries all it can
-    binds 1.00 ms (7.8 %)
+    binds 1.00 ms (7.8%)
     Both ways run at 50 GB/s.
     do   Move fewer bytes.
 
@@ -168,13 +168,13 @@ loop.json.gz  NVIDIA H200, 12.8 ms
 Each engine works a third of the time and none while another does.
 
                                                          busy   moved       rate
-H2D @@@@         @@@@         @@@@         @@@@          31 %  200 MB  50.0 GB/s
-SM      @@@@         @@@@         @@@@         @@@@      31 %
-D2H         @@@@         @@@@         @@@@         @@@@  31 %  200 MB  50.0 GB/s
+H2D @@@@         @@@@         @@@@         @@@@           31%  200 MB  50.0 GB/s
+SM      @@@@         @@@@         @@@@         @@@@       31%
+D2H         @@@@         @@@@         @@@@         @@@@   31%  200 MB  50.0 GB/s
 1               ^            ^            ^
-ms  |0                  |5                  |10           0 %  overlapped
+ms  |0                  |5                  |10            0%  overlapped
 
-1   The host waits for every chunk x4                       costs 750 us (5.9 %)
+1   The host waits for every chunk x4                        costs 750 us (5.9%)
     After each of 4 chunks the host waits in cudaDeviceSynchronize and launches
     late.
     at   loop.cu:41 main x3
@@ -182,7 +182,7 @@ ms  |0                  |5                  |10           0 %  overlapped
     do   no-sync (likely): Wait for an event where the result is read.
     if   nothing on the host reads the result
 
-*   The link carries all it can                            binds 1.00 ms (7.8 %)
+*   The link carries all it can                             binds 1.00 ms (7.8%)
     Both ways run at 50 GB/s.
     do   Move fewer bytes.
 
@@ -224,11 +224,11 @@ Each engine works a third of the time and none while another does.
 4 steps: median 3.25 ms, slowest ProfilerStep#2 3.31 ms.
 
                                                          busy   moved       rate
-H2D ████         ████         ████         ████          31 %  200 MB  50.0 GB/s
-SM      ████         ████         ████         ████      31 %
-D2H         ████         ████         ████         ████  31 %  200 MB  50.0 GB/s
+H2D ████         ████         ████         ████           31%  200 MB  50.0 GB/s
+SM      ████         ████         ████         ████       31%
+D2H         ████         ████         ████         ████   31%  200 MB  50.0 GB/s
 1               ▔            ▔            ▔
-ms  ╵0                  ╵5                  ╵10           0 %  overlapped
+ms  ╵0                  ╵5                  ╵10            0%  overlapped
 
 1   The host waits for every chunk ×4                1.16× faster (1.12 to 1.19)
     After each of 4 chunks the host waits in cudaDeviceSynchronize and launches
@@ -247,7 +247,7 @@ ms  ╵0                  ╵5                  ╵10           0 %  overlapped
 
 Asked for: streams=4: 6.40 ms, 1.99× faster (1.90 to 2.10)
 All together: no-sync, streams=4: 6.20 ms, 2.06× faster
-The program replayed unchanged takes 12.7 ms, -0.4 % from what was measured:
+The program replayed unchanged takes 12.7 ms, -0.4% from what was measured:
 predictions are no surer than that.
 
 Also
@@ -272,7 +272,7 @@ def test_what_costs_next_to_nothing_is_told_in_a_line(short):
     text = to_text(replace(short, findings=(first, small, none, repaired, verdict)), width=80)
     assert lines(text[text.index("2   A small") : text.index("Also")]) == snapshot("""\
 
-2   A small cost                                         costs 10.0 µs (< 0.1 %)
+2   A small cost                                           costs 10.0 µs (<0.1%)
 3   No cost at all                                                 costs nothing
 
 4   A small cost with a known gain                                  1.16× faster
@@ -284,7 +284,7 @@ def test_what_costs_next_to_nothing_is_told_in_a_line(short):
     if   nothing on the host reads the result
     then 11.0 ms instead of 12.8 ms
 
-◆   The link carries all it can                            binds 1.00 ms (7.8 %)
+◆   The link carries all it can                             binds 1.00 ms (7.8%)
     Both ways run at 50 GB/s.
     do   Move fewer bytes.
 """)
@@ -308,7 +308,7 @@ def test_times_without_the_profiler_are_compared_with_each_other(short):
     report = replace(short, findings=(finding,), replay=Replay(wall_ms=12.8, error=-0.00001, untraced_ms=10.0))
     text = " ".join(to_text(report, width=80).split())
     assert "then 8.00 ms instead of 10.0 ms, without the profiler" in text
-    assert "takes 12.8 ms, 0.0 % from what was measured" in text
+    assert "takes 12.8 ms, 0.0% from what was measured" in text
     assert "Without the profiler's own cost it would take 10.0 ms: gains are counted from that." in text
     longer = replace(report, replay=Replay(wall_ms=12.8, error=0.0, untraced_ms=14.0))
     assert "profiler" not in to_text(longer, width=80)
@@ -421,10 +421,10 @@ def test_summaries(short, long):
             on.print(line, soft_wrap=True)
     assert lines(capture.get()) == snapshot("""\
 
-                   time   H2D    SM   D2H  first cause
-loop.json.gz     650 ms  31 %  31 %  31 %  host-synchronize 7.7 %
-a/healthy.json  12.8 ms  31 %  31 %  31 %  copy-bound
-n.json             0 ms                    no GPU activity
+                   time  H2D   SM  D2H  first cause
+loop.json.gz     650 ms  31%  31%  31%  host-synchronize 7.7%
+a/healthy.json  12.8 ms  31%  31%  31%  copy-bound
+n.json             0 ms                 no GPU activity
 """)
 
 
@@ -437,8 +437,8 @@ def test_a_summary_without_room_for_figures(long):
     assert lines(capture.get()) == snapshot("""\
 
                                    time  first cause
-deep/a_rather_long_name.json.gz  650 ms  host-synchronize 7.7 %
-short.json                       650 ms  host-synchronize 7.7 %
+deep/a_rather_long_name.json.gz  650 ms  host-synchronize 7.7%
+short.json                       650 ms  host-synchronize 7.7%
 """)
 
 

@@ -98,7 +98,7 @@ class Case:
         best = min((self.median(name) for name in self.seconds if not name.startswith("gapless")), default=None)
         for name, runs in sorted(self.seconds.items(), key=lambda entry: median(entry[1])):
             time = self.median(name)
-            percent = f"{100 * self.limit / time:6.1f} % of limit" if self.limit else ""
+            percent = f"{100 * self.limit / time:6.1f}% of limit" if self.limit else ""
             gain = f"  {best / time:.2f}x the fastest other" if best and name.startswith("gapless") else ""
             spread = f"[{min(runs) * 1e3:.4g} to {max(runs) * 1e3:.4g}]"
             lines.append(f"  {name:<34} {time * 1e3:9.2f} ms {spread:<20} {percent}{gain}")

@@ -67,7 +67,7 @@ class PipelineReport:
             f"{self.wall_ns / 1e6:.4g} ms, in {self.bytes_in / wall:.3g} GB/s, out {self.bytes_out / wall:.3g} GB/s"
         ]
         if self.percent is not None and self.limit_ns is not None:
-            lines.append(f"{self.percent:.1f} % of the two-way link limit ({self.limit_ns / 1e6:.4g} ms)")
+            lines.append(f"{self.percent:.1f}% of the two-way link limit ({self.limit_ns / 1e6:.4g} ms)")
         lines.append(self.binding)
         lines += [f"{name:>9} {_lane(self.timeline, kind)} {self.busy.get(name, 0):4.0%}" for name, kind in _LANES]
         lines += [f"{name:>9} {'':{LANE}} {share:4.0%}" for name, share in self.busy.items() if name in _HOST_STAGES]

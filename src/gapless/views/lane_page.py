@@ -92,7 +92,7 @@ def _run(shown: Schedule | Simulation) -> _Told:
 
 def _pipeline(report: PipelineReport) -> _Told:
     percent = report.percent
-    sentences = [] if percent is None else [f"{percent:.1f} % of the two-way link limit."]
+    sentences = [] if percent is None else [f"{percent:.1f}% of the two-way link limit."]
     return _Told(
         title=f"pipeline on {report.device}",
         facts=f"{report.rows:,} rows in {report.chunks:,} chunks, {wording.duration(report.wall_ns / 1e6)}",

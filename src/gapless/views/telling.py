@@ -68,8 +68,8 @@ def untraced(report: Report) -> str:
 
 def signed(share: float) -> str:
     """Give a difference in percent, with its sign where it is not nothing."""
-    text = f"{share * 100:+.1f} %"
-    return text if text.strip("+-") != "0.0 %" else "0.0 %"
+    text = f"{share * 100:+.1f}%"
+    return text if text.strip("+-") != "0.0%" else "0.0%"
 
 
 def gain(speedup: float, low: float | None, high: float | None) -> str:

@@ -82,12 +82,12 @@ def percent(fraction: float) -> str:
     """Give a fraction in percent; a whole or nothing is said only where it is exactly that."""
     value = fraction * 100
     if value == 0 or value == 100:
-        return f"{value:.0f} %"
+        return f"{value:.0f}%"
     if 0 < value < 0.1:
-        return "< 0.1 %"
+        return "<0.1%"
     if 9.95 <= value <= 99:
-        return f"{value:.0f} %"
-    return f"{min(value, 99.9) if value < 100 else value:.1f} %"
+        return f"{value:.0f}%"
+    return f"{min(value, 99.9) if value < 100 else value:.1f}%"
 
 
 def times(ratio: float) -> str:

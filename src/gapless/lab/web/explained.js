@@ -21,7 +21,7 @@ export class Explained {
     page(null);
     tell("Reading it …");
     try {
-      const answer = await send(file, (share) => tell(share < 1 ? `Reading it: ${Math.round(share * 100)} %` : "Explaining it …"), signal);
+      const answer = await send(file, (share) => tell(share < 1 ? `Reading it: ${Math.round(share * 100)}%` : "Explaining it …"), signal);
       if (signal.aborted) return;
       tell(answer.error ? answer.error.said : "The file itself is deleted already; this page goes when the lab ends.");
       page(answer.page);

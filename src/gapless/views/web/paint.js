@@ -290,7 +290,7 @@ export class Painter {
       }
       const middle = row.y + row.height / 2;
       const share = row.lane.measured ? row.lane.busy.share(...measured) : null;
-      const figure = share === null || frame.gutter < FIGURES ? "" : `${share > 0 && share < 0.005 ? "<1" : Math.round(share * 100)} %`;
+      const figure = share === null || frame.gutter < FIGURES ? "" : `${share > 0 && share < 0.005 ? "<1" : Math.round(share * 100)}%`;
       ctx.fillStyle = ink.ink;
       ctx.textAlign = "left";
       const room = frame.gutter - 16 - (figure ? 34 : 0);
