@@ -94,6 +94,14 @@ def test_input_and_foreign_files_are_left_as_they_are(capsys, tmp_path) -> None:
     assert other.read_text() == "{}"
 
 
+def test_a_tape_that_deadlocks_is_named(capsys, tmp_path) -> None:
+    (tmp_path / "stuck.tape").write_text("thread A\nreceive m\nsend n\nend\nthread B\nreceive n\nsend m\nend\n")
+    status, out, err = run(capsys, "convert", tmp_path / "stuck.tape", tmp_path / "out.svg")
+    assert (status, out) == (1, "")
+    assert err.startswith(f"gapless: {tmp_path / 'stuck.tape'}: deadlock: ")
+    assert [path.name for path in tmp_path.iterdir()] == ["stuck.tape"]
+
+
 def test_timeline_without_device_work_has_no_picture(capsys, tmp_path) -> None:
     (tmp_path / "empty.json").write_text('{"traceEvents": []}')
     status, _, err = run(capsys, "convert", tmp_path / "empty.json", tmp_path / "out.svg")

@@ -21,8 +21,8 @@ from gapless.cli.lab import lab
 from gapless.cli.output import abandon_output, complain
 from gapless.cli.record import record
 from gapless.cli.simulate import simulate
-from gapless.cli.words import DONE, INTERRUPTED, PIPE_CLOSED, WRONG
-from gapless.model.errors import GaplessError
+from gapless.cli.words import DONE, FAILED, INTERRUPTED, PIPE_CLOSED, WRONG
+from gapless.model.errors import DeadlockError, GaplessError
 
 __all__ = ["COMMANDS", "main"]
 
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except GaplessError as problem:
         complain(str(problem))
-        return WRONG
+        return FAILED if isinstance(problem, DeadlockError) else WRONG
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gapless.model.errors import GaplessError
+from gapless.model.errors import DeadlockError, GaplessError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,6 +22,8 @@ def blaming_itself(path: Path, verb: str) -> Iterator[None]:
     """Say of a fault that it is gapless's own, and how to report it."""
     try:
         yield
+    except DeadlockError as problem:
+        raise DeadlockError(problem.calls, problem.rows, name=str(path)) from None
     except GaplessError:
         raise
     except OSError as problem:

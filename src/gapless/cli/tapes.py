@@ -25,7 +25,7 @@ def each(tapes: Sequence[Path], play: Callable[[Path], Played]) -> Iterator[tupl
             played = play(path)
             yield DONE if played.ok else FAILED, played
         except DeadlockError as problem:
-            complain(f"{path}: {problem}")
+            complain(str(problem))
             yield FAILED, problem
         except GaplessError as problem:
             complain(str(problem))
@@ -48,9 +48,14 @@ def read_machine(profile: str | None) -> Machine | None:
     """Read a machine as a tape does: a profile or a file, and knobs after it."""
     if profile is None:
         return None
-    from gapless.model.tape import read
+    from gapless.model.tape import TapeError, read
 
-    return read(f"machine {as_on_a_tape(profile)}", name="--machine").machine
+    if not profile.strip():
+        raise GaplessError("--machine names no machine. Write a profile, such as h200, or the file of one.")
+    try:
+        return read(f"machine {as_on_a_tape(profile)}", name="--machine").machine
+    except TapeError as problem:  # that it was read as a line of a tape is our affair
+        raise GaplessError(f"--machine: {problem.message}") from None
 
 
 def as_on_a_tape(profile: str) -> str:

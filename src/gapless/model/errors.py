@@ -10,10 +10,10 @@ class GaplessError(ValueError):
 class DeadlockError(GaplessError):
     """Host threads that wait for each other for ever, found when a program runs; the command exits with 1.
 
-    ``rows`` are the calls in which they stand.
+    ``rows`` are the calls in which they stand; *name* is the tape's, where it has one.
     """
 
-    def __init__(self, calls: list[str], rows: list[int]) -> None:
-        super().__init__("deadlock: these calls wait for ever: " + "; ".join(calls))
+    def __init__(self, calls: list[str], rows: list[int], *, name: str = "") -> None:
+        super().__init__(f"{name and name + ': '}deadlock: these calls wait for ever: {'; '.join(calls)}")
         self.calls = calls
         self.rows = rows

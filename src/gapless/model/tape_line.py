@@ -22,6 +22,7 @@ class TapeError(GaplessError):
 
     def __init__(self, message: str, *, name: str, line: int, column: int, found: str, expected: str) -> None:
         super().__init__(f"{name}:{line}:{column}: {message}")
+        self.message = message
         self.name = name
         self.line = line
         self.column = column
