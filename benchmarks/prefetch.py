@@ -25,7 +25,7 @@ from torch import nn
 
 import gapless.torch as gt
 
-RUNS = {"resnet": 4}  # of a loop; others: 15
+RUNS = {"resnet": 3, "recorded_training": 5}  # of a loop; others: 9
 Run = tuple[float, float]  # ms a step, 95th percentile
 Way = Callable[[Iterable[Any]], Iterable[Any]]
 
@@ -278,7 +278,7 @@ def compare(name: str, chosen: list[str]) -> dict[str, Any]:
     """Measure a loop in all ways, or in those that were chosen, in turn."""
     # recorded_training: single precision, as it was recorded
     torch.backends.cuda.matmul.allow_tf32 = name != "recorded_training"
-    found = in_turn(_ways(name, chosen), RUNS.get(name, 15))
+    found = in_turn(_ways(name, chosen), RUNS.get(name, 9))
     gc.collect()
     torch.cuda.empty_cache()
     return {"loop": name, **summed_up(found, "prefetch"), "report": REPORTS[-1]}
@@ -382,7 +382,7 @@ def results(layers: int, steps: int) -> dict[str, Any]:
 
     every = {"cpu": on_cpu, "three streams": three_streams, "by hand": by_hand_, "to_host": by_gapless}
     with torch.inference_mode():
-        found = in_turn({name: partial(timed, way) for name, way in every.items()}, 9)
+        found = in_turn({name: partial(timed, way) for name, way in every.items()}, 7)
     return {"loop": f"results of {layers} layers", **summed_up(found, "to_host")}
 
 
@@ -402,7 +402,7 @@ def overhead() -> dict[str, Any]:
     batch = [torch.randint(0, 256, (128, 3, 224, 224), dtype=torch.uint8, device="cuda"),
              torch.zeros(128, dtype=torch.int64, device="cuda")]  # fmt: skip
     costs: dict[str, Any] = {"loop": "check"}
-    for name, step, steps in (("small", small, 300), ("resnet", lambda _: big(batch), 20)):
+    for name, step, steps in (("small", small, 200), ("resnet", lambda _: big(batch), 10)):
         measured(range(5), step)
         without, _ = measured(range(steps), step)
         with gt.check() as checking:

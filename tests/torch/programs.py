@@ -9,6 +9,8 @@ from pathlib import Path
 
 import torch
 
+import gapless.torch
+
 N = 1 << 12
 Program = Callable[[], object]
 
@@ -622,6 +624,35 @@ def trains() -> None:
         loss.item()
 
 
+def moves_by_number() -> None:
+    model = torch.nn.Linear(4, 4).to(0)
+    x = torch.zeros(2, 4).to(0, non_blocking=True)
+    assert model(x).is_cuda
+    assert torch.ones(2, device=0).is_cuda
+
+
+def _reads_batches_on_a_side_stream(name: Callable[[torch.Tensor, torch.cuda.Stream], None]) -> None:
+    side = torch.cuda.Stream()
+    for x in gapless.torch.prefetch([torch.ones(N).pin_memory() for _ in range(8)]):
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            x * 2
+        name(x, side)
+    torch.cuda.synchronize()
+
+
+def reads_batches_on_a_side_stream() -> None:
+    _reads_batches_on_a_side_stream(lambda x, side: None)
+
+
+def reads_batches_on_a_side_stream_and_says_so() -> None:
+    _reads_batches_on_a_side_stream(lambda x, side: x.record_stream(side))
+
+
+def reads_batches_on_a_side_stream_and_says_so_of_a_view() -> None:
+    _reads_batches_on_a_side_stream(lambda x, side: x[: N // 2].record_stream(side))
+
+
 def loads_with_pinning() -> None:
     data = torch.utils.data.TensorDataset(torch.ones(64, 8), torch.zeros(64))
     for x, y in torch.utils.data.DataLoader(data, batch_size=16, pin_memory=True):
@@ -653,6 +684,7 @@ RACES: list[tuple[Program, str]] = [
     (the_32nd_stream_is_another, "missing-wait"),
     (graph_reads_too_early, "missing-wait"),
     (branches_meet_without_a_wait, "missing-wait"),
+    (reads_batches_on_a_side_stream, "missing-wait"),
 ]
 SILENT: list[Program] = [
     waits_for_the_stream, waits_for_an_event, synchronises, polls_the_event, an_event_for_each_stream,
@@ -663,7 +695,8 @@ SILENT: list[Program] = [
     source_converted_on_the_host, source_freed_after_the_copy, source_freed_by_pytorch, read_after_the_synchronise,
     read_after_the_event, read_after_item, other_half_read, fenced_by_the_default_stream,
     fenced_through_the_default_stream, the_33rd_stream_is_the_first, graph_waits, graph_replayed_on_two_streams,
-    branches_meet_after_a_wait, trains, loads_with_pinning,
+    branches_meet_after_a_wait, trains, loads_with_pinning, moves_by_number,
+    reads_batches_on_a_side_stream_and_says_so, reads_batches_on_a_side_stream_and_says_so_of_a_view,
 ]  # fmt: skip
 WARNINGS: list[tuple[Program, str]] = [
     (pageable_source_overwritten, "source-overwritten"),

@@ -178,9 +178,14 @@ def test_a_check_without_a_gpu_says_what_to_do() -> None:
         pass
 
 
-def test_another_gpu_is_not_pretended() -> None:
+@pytest.mark.parametrize(
+    "program",
+    [lambda: torch.ones(3, device="cuda:1"), lambda: torch.ones(3, device=1), lambda: torch.ones(3).to(1),
+     lambda: torch.nn.Linear(2, 2).to(1)],
+)  # fmt: skip
+def test_another_gpu_is_not_pretended(program: Program) -> None:
     with pytest.raises(gt.GaplessError, match="one GPU"), gt.check(dry=True):
-        torch.ones(3, device="cuda:1")
+        program()
 
 
 def test_a_long_loop_stays_small() -> None:

@@ -13,12 +13,15 @@ from torch.utils._pytree import tree_map_only  # pyright: ignore[reportMissingIm
 
 from . import pretend
 from .dry import STREAM, DryDevice, metadata_of
-from .meta import META, as_meta, is_meta, pretends
+from .meta import as_meta, is_meta, pretends
 from .patches import Patches
 from .pretend import DEVICE, Stream, where
 
 _real_device = torch._C.TensorBase.device.__get__  # pyright: ignore[reportAttributeAccessIssue]
 _generator = torch.Generator
+
+
+_BY_NUMBER: dict[Any, int] = {torch.Tensor.to: 1, torch._C._nn._parse_to: 0}  # the latter for modules
 
 
 class PretendMode(TorchFunctionMode):
@@ -37,10 +40,11 @@ class PretendMode(TorchFunctionMode):
         pin = bool(kwargs) and kwargs.get("pin_memory") is True
         if kwargs:
             kwargs = {key: as_meta(value) for key, value in kwargs.items() if not (pin and key == "pin_memory")}
-            if isinstance(kwargs.get("device"), int):
-                kwargs["device"] = META
-        if func is torch.Tensor.to and len(args) > 1 and type(args[1]) is int:
-            args = (args[0], META, *args[2:])
+            if type(kwargs.get("device")) is int:
+                kwargs["device"] = as_meta(f"cuda:{kwargs['device']}")
+        at = _BY_NUMBER.get(func)  # which argument may be a GPU's number
+        if at is not None and len(args) > at and type(args[at]) is int:
+            args = (*args[:at], as_meta(f"cuda:{args[at]}"), *args[at + 1 :])
         result = func(*args, **kwargs)
         if pin:
             self._device.pin(result)
