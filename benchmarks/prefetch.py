@@ -25,7 +25,7 @@ from torch import nn
 
 import gapless.torch as gt
 
-RUNS = {"resnet": 3, "recorded_training": 5}  # of a loop; others: 9
+RUNS = {"resnet": 3, "recorded_training": 3}  # of a loop; others: 9
 Run = tuple[float, float]  # ms a step, 95th percentile
 Way = Callable[[Iterable[Any]], Iterable[Any]]
 
@@ -402,7 +402,7 @@ def overhead() -> dict[str, Any]:
     batch = [torch.randint(0, 256, (128, 3, 224, 224), dtype=torch.uint8, device="cuda"),
              torch.zeros(128, dtype=torch.int64, device="cuda")]  # fmt: skip
     costs: dict[str, Any] = {"loop": "check"}
-    for name, step, steps in (("small", small, 200), ("resnet", lambda _: big(batch), 10)):
+    for name, step, steps in (("small", small, 100), ("resnet", lambda _: big(batch), 5)):
         measured(range(5), step)
         without, _ = measured(range(steps), step)
         with gt.check() as checking:
@@ -414,7 +414,7 @@ def overhead() -> dict[str, Any]:
     return costs
 
 
-RESULTS = {"results": (6, 100), "recorded_results": (3, 24)}  # layers, steps
+RESULTS = {"results": (6, 50), "recorded_results": (3, 24)}  # layers, steps
 
 
 def main() -> None:

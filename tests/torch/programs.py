@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -624,6 +625,28 @@ def trains() -> None:
         loss.item()
 
 
+class Read(torch.utils.data.Dataset[torch.Tensor]):
+    """Samples that the workers look at in all ways, as those of images do."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, at: int) -> torch.Tensor:
+        x = torch.full((4,), float(at))
+        return torch.from_numpy(x.numpy() + sum(x.tolist()))
+
+
+def loads_in_a_worker() -> None:
+    for x in torch.utils.data.DataLoader(Read(), batch_size=4, num_workers=1, pin_memory=True):
+        x.cuda(non_blocking=True).sum().item()
+
+
+def loads_in_a_worker_of_a_thread() -> None:
+    thread = threading.Thread(target=loads_in_a_worker)
+    thread.start()
+    thread.join()
+
+
 def moves_by_number() -> None:
     model = torch.nn.Linear(4, 4).to(0)
     x = torch.zeros(2, 4).to(0, non_blocking=True)
@@ -695,7 +718,8 @@ SILENT: list[Program] = [
     source_converted_on_the_host, source_freed_after_the_copy, source_freed_by_pytorch, read_after_the_synchronise,
     read_after_the_event, read_after_item, other_half_read, fenced_by_the_default_stream,
     fenced_through_the_default_stream, the_33rd_stream_is_the_first, graph_waits, graph_replayed_on_two_streams,
-    branches_meet_after_a_wait, trains, loads_with_pinning, moves_by_number,
+    branches_meet_after_a_wait, trains, loads_with_pinning, moves_by_number, loads_in_a_worker,
+    loads_in_a_worker_of_a_thread,
     reads_batches_on_a_side_stream_and_says_so, reads_batches_on_a_side_stream_and_says_so_of_a_view,
 ]  # fmt: skip
 WARNINGS: list[tuple[Program, str]] = [

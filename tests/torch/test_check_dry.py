@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
 
 import gapless.torch as gt  # noqa: E402
+from gapless.torch.dry import DryDevice  # noqa: E402
 
 _spec = importlib.util.spec_from_file_location("stream_programs", Path(__file__).with_name("programs.py"))
 assert _spec is not None
@@ -176,6 +178,19 @@ def test_a_check_without_a_gpu_says_what_to_do() -> None:
         pytest.skip("there is a GPU here")
     with pytest.raises(gt.GaplessError, match="--dry"), gt.check():
         pass
+
+
+@pytest.mark.parametrize("program", [programs.loads_in_a_worker, programs.loads_in_a_worker_of_a_thread])
+def test_workers_do_not_ask_the_gpu(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A forked process cannot: CUDA fails there."""
+    real, here = DryDevice.pinned, os.getpid()
+
+    def pinned(self: DryDevice, tensor: object) -> bool:
+        assert os.getpid() == here
+        return real(self, tensor)  # pyright: ignore[reportArgumentType]
+
+    monkeypatch.setattr(DryDevice, "pinned", pinned)
+    assert check(program).findings == []
 
 
 @pytest.mark.parametrize(

@@ -127,13 +127,19 @@ class Watch(TorchDispatchMode):
         self.device = device
         self.lock: Any = twin.lock if twin else RLock()
         self.capture: list[Capture] = twin.capture if twin else []  # at most one
-        self.asleep = False  # in a process that was forked: it is not part of the program
+        self._first = twin._first if twin else self
+        self.asleep = False  # in a process that was forked: it is not part of the program; see ``sleeps``
         self._known: dict[Any, _Known] = twin._known if twin else {}
         self._ends: dict[int, _End] = twin._ends if twin else {}
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False  # else PyTorch's compiler wraps every operation
+
+    @property
+    def sleeps(self) -> bool:
+        """Whether nothing is watched, and the GPU must not be asked: this process was forked."""
+        return self._first.asleep
 
     def in_thread(self) -> Watch:
         """Give what watches another thread and writes into the same log."""
@@ -145,7 +151,7 @@ class Watch(TorchDispatchMode):
         if types and _has_own_dispatch(types):
             return NotImplemented  # a subclass turns it into operations on plain tensors; those come here again
         known = self._known.get(func) or self._learn(func)
-        if self.asleep or known.idle:
+        if self._first.asleep or known.idle:
             return self.device.run(func, args, kwargs)
         if known.name == "record_stream":
             with self.lock:
@@ -216,6 +222,8 @@ class Watch(TorchDispatchMode):
 
     def host_reads(self, tensor: torch.Tensor, name: str) -> None:
         """Let the host read a tensor some other way than by an operation."""
+        if self.sleeps:
+            return
         with self.lock:
             if not self.device.holds(tensor) and tensor.layout is torch.strided:
                 self._host_touch(_Part(0, tensor), _Known(name))
@@ -305,6 +313,8 @@ class Watch(TorchDispatchMode):
 
     def _ended(self, end: _End) -> None:
         """Let a storage's last reference go."""
+        if self.sleeps:
+            return  # the lock may be held, by a thread that is not in this process
         with self.lock:
             self._ends.pop(end.key, None)
             memory = self.log.alive.get(end.key)
