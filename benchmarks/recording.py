@@ -2,6 +2,8 @@
 
     uv run python benchmarks/recording.py overhead  --loops FOLDER --out FOLDER
     uv run python benchmarks/recording.py chunks    --loops FOLDER --out FOLDER
+    uv run python benchmarks/recording.py floor     --loops FOLDER --out FOLDER
+    uv run python benchmarks/recording.py durations --loops FOLDER --out FOLDER
     uv run python benchmarks/recording.py samples   --samples FOLDER --out FOLDER
     uv run python benchmarks/recording.py tables    --out FOLDER        (no GPU: reads what the others left)
 
@@ -12,7 +14,9 @@ That of --samples holds NVIDIA's public cuda-samples, each built by nvcc with ``
 overhead: the same programs alone, recorded, recorded without source lines, under torch.profiler and cupti-python, in
 turns within one run; medians of the host's time. chunks: the chunk loop with each mistake, recorded and under
 torch.profiler (one process each: only one profiler can hold CUPTI), and its untraced wall times. samples: each sample,
-recorded.
+recorded. floor: the launches of ``loops`` alone, with CUPTI that records for nobody (recording/floor.c), and recorded,
+in turns: what of the cost is CUPTI's own. durations: the variants that differ most between the recorder and
+torch.profiler, each by both in turns, so that what varies from run to run is told from what differs.
 """
 
 from __future__ import annotations
@@ -26,9 +30,17 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
+
+import gapless
+from gapless.model.kinds import OpKind
 from gapless.recorder import blocks
 from gapless.recorder.command import Settings, record_command, traced_environment
+from gapless.recorder.library import cuptis
 
+ALL_KINDS = "10,1,22,2,38,36,37,9,8,49,50,17,12,5"  # what the recorder records
+FLOOR_TURNS, DURATION_TURNS = 5, 4
+KINDS = (OpKind.H2D, OpKind.KERNEL, OpKind.D2H)
 HERE = Path(__file__).parent / "recording"
 TURNS = 3
 VARIANTS = (
@@ -90,6 +102,54 @@ def chunks(loops: Path, out: Path) -> None:
     _said([*python, "traces", str(out), ",".join(size), *VARIANTS], dict(os.environ))
 
 
+def floor(loops: Path, out: Path) -> None:
+    cupti = next(cupti for cupti in cuptis() if cupti.headers)
+    injected = out / "libfloor.so"
+    shim = Path(gapless.recorder.__file__).parent / "native" / "shim"
+    includes = ["-I", str(shim), "-isystem", str(cupti.headers)]
+    line = ["cc", "-O2", "-shared", "-fPIC", *includes, str(HERE / "floor.c"), "-o", str(injected), "-ldl"]
+    subprocess.run(line, check=True)
+    record = out / "floor.gapless"
+    recorded = {"gapless --no-lines": Settings(lines=False), "gapless": Settings(), "waiting": Settings(after=1e6)}
+    kinds = {"untraced": "", "CUPTI: kernels": "10", "CUPTI: kernels and calls": "10,5", "CUPTI: all kinds": ALL_KINDS}
+    taken: dict[str, list[float]] = {name: [] for name in (*kinds, *recorded)}
+    for _ in range(FLOOR_TURNS):
+        for name, of_turns in taken.items():
+            environment = dict(os.environ)
+            if name in recorded:
+                with blocks.made(record, force=True):
+                    environment = traced_environment(record, recorded[name], environment)
+            elif kinds[name]:
+                environment |= {
+                    "CUDA_INJECTION64_PATH": str(injected), "FLOOR_CUPTI": str(cupti.library.resolve()),
+                    "FLOOR_KINDS": kinds[name],
+                }  # fmt: skip
+            of_turns.append(median(_numbers([str(loops / "loops"), "launches", "100", "1000"], environment)[2:]) / 100)
+    record.unlink(missing_ok=True)
+    alone = taken["untraced"]
+    for name, of_turns in taken.items():
+        more = [mine - other for mine, other in zip(of_turns, alone, strict=True)]
+        result = {"variant": name, "median_ns": median(of_turns), "more_ns": median(more), "turns": of_turns}
+        _keep(out / "floor.jsonl", result)
+
+
+def durations(loops: Path, out: Path) -> None:
+    python = [sys.executable, str(HERE / "loops.py")]
+    os.environ["LOOPS_LIBRARY"] = str(loops / "libloops.so")
+    size = [str(number) for number in SIZE]
+    variants = ("trap_nb", "pageable")
+    for turn in range(DURATION_TURNS):
+        for variant in variants:
+            program = [*python, "chunks", ",".join((variant, *size)), "2"]
+            record_command(program, out / f"{variant}.gapless", Settings(), force=True)
+        _said([*python, "traces", str(out), ",".join(size), *variants], dict(os.environ))
+        for variant in variants:
+            for tool, end in (("gapless", "gapless"), ("torch.profiler", "json.gz")):
+                ops = gapless.load(out / f"{variant}.{end}").ops
+                found = {kind.name: float(np.median((ops.end - ops.start)[ops.kind == kind])) for kind in KINDS}
+                _keep(out / "durations.jsonl", {"turn": turn, "variant": variant, "tool": tool, "ns": found})
+
+
 def samples(folder: Path, out: Path) -> None:
     for name in SAMPLES:
         program = folder / name
@@ -109,7 +169,7 @@ def _keep(path: Path, result: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("overhead", "chunks", "samples", "tables"))
+    parser.add_argument("what", choices=("overhead", "floor", "chunks", "durations", "samples", "tables"))
     parser.add_argument("--loops", type=Path, default=HERE)
     parser.add_argument("--samples", type=Path, default=HERE)
     parser.add_argument("--out", type=Path, default=Path("recorded"))
@@ -117,8 +177,12 @@ def main() -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     if given.what == "overhead":
         overhead(given.loops.resolve(), given.out.resolve())
+    elif given.what == "floor":
+        floor(given.loops.resolve(), given.out.resolve())
     elif given.what == "chunks":
         chunks(given.loops.resolve(), given.out.resolve())
+    elif given.what == "durations":
+        durations(given.loops.resolve(), given.out.resolve())
     elif given.what == "samples":
         samples(given.samples.resolve(), given.out.resolve())
     else:

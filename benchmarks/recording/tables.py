@@ -26,6 +26,10 @@ def show(out: Path) -> None:
     """Print every table that there are files for."""
     if (out / "overhead.jsonl").exists():
         _overhead(_lines(out / "overhead.jsonl"))
+    if (out / "floor.jsonl").exists():
+        _floor(_lines(out / "floor.jsonl"))
+    if (out / "durations.jsonl").exists():
+        _repeated(_lines(out / "durations.jsonl"))
     if (out / "walls.jsonl").exists():
         walls = {row["variant"]: row["wall_ns"] for row in _lines(out / "walls.jsonl")}
         _agreement(out, walls)
@@ -47,6 +51,25 @@ def _overhead(rows: list[dict[str, Any]]) -> None:
                 more = taken["median_ns"] - base
                 print(f"| {row['program']} | {base:,.0f} ns | {tool} | {more:+,.0f} | {more / base:+.2%} |")
         print("bytes a record:", row.get("bytes_a_record"))
+
+
+def _floor(rows: list[dict[str, Any]]) -> None:
+    print("\n| an empty kernel's launch | median | more than untraced |\n|---|---|---|")
+    for row in rows:
+        print(f"| {row['variant']} | {row['median_ns'] / 1e3:.2f} us | {row['more_ns'] / 1e3:+.2f} us |")
+
+
+def _repeated(rows: list[dict[str, Any]]) -> None:
+    print("\n| variant | kind | gapless, each turn | torch.profiler, each turn | medians |\n|---|---|---|---|---|")
+    for variant in dict.fromkeys(row["variant"] for row in rows):
+        mine, theirs = (
+            [row["ns"] for row in rows if row["variant"] == variant and row["tool"] == tool]
+            for tool in ("gapless", "torch.profiler")
+        )
+        for kind in mine[0]:
+            a, b = ([turn[kind] / 1e3 for turn in turns] for turns in (mine, theirs))
+            cells = (", ".join(f"{us:.1f}" for us in turns) for turns in (a, b))
+            print(f"| `{variant}` | {kind} | {' | '.join(cells)} us | {median(a) / median(b) - 1:+.1%} |")
 
 
 def _issued(timeline: Timeline) -> list[tuple[int, int, int]]:

@@ -181,18 +181,24 @@ def _is_recording(path: str | PathLike[str]) -> bool:
 
 
 def record(
-    path: str | PathLike[str] | None = None, *, max_size: int = 0, lines: bool = True, force: bool = False
+    path: str | PathLike[str] | None = None,
+    *,
+    max_size: int = 0,
+    lines: bool = True,
+    addresses: bool = False,
+    force: bool = False,
 ) -> Recording:
     """Record what this program does with CUDA inside a ``with`` block.
 
     ``with gapless.record() as recording: ...``, then ``recording.explain()``. *path* is the file (by default a
     temporary one), which is overwritten only with *force*; *max_size* is its limit in bytes (0: none); *lines* asks for
-    source lines. Entering raises GaplessError where there is no CUPTI, or another profiler holds it.
+    source lines, *addresses* for which memory calls touch (for ``gapless check``; launches then cost more). Entering
+    raises GaplessError where there is no CUPTI, or another profiler holds it.
     """
     from gapless.recorder.recording import Recording
 
     Recording.explained_by = staticmethod(explain)
-    return Recording(path, max_size=max_size, lines=lines, force=force)
+    return Recording(path, max_size=max_size, lines=lines, addresses=addresses, force=force)
 
 
 def _show_reports() -> None:

@@ -86,7 +86,7 @@ def fake(headers: Path, shared_build: Path) -> Fake:
     driver = shared_build / "driver" / "libcuda.so.1"  # what shows that there is one
     driver.parent.mkdir(exist_ok=True)
     if not driver.exists():
-        build(driver, ["-shared", "-fPIC", "-x", "c", os.devnull])
+        build(driver, ["-shared", "-fPIC", str(HERE / "fake" / "driver.c")])
     if not program.exists():
         build(program, ["-g", str(HERE / "fake" / "program.c"), f"-L{shared_build}", "-lfakecuda",
                         f"-Wl,-rpath,{shared_build}", "-lpthread"])  # fmt: skip

@@ -23,6 +23,7 @@ class Read:
     names: list[str] = field(default_factory=list)  # of kernels, in order
     words: dict[tuple[int, int, int], str] = field(default_factory=dict)
     stacks: dict[int, dict[int, tuple[str, str, int]]] = field(default_factory=dict)  # stack, depth
+    stack_rows: list[np.void] = field(default_factory=list)
     callsites: dict[int, int] = field(default_factory=dict)
     clocks: list[np.void] = field(default_factory=list)
     dropped: int = 0
@@ -74,6 +75,7 @@ def read(path: Path) -> Read:
                     found.names.append(found.words[process, form.Space.POINTER, int(row["name"])])
         elif kind == form.Block.STACKS:
             for row in np.frombuffer(payload, form.STACK_ROW):
+                found.stack_rows.append(row)
                 file, function = (
                     found.words.get((process, form.Space.SOURCE, int(row[n])), "") for n in ("file", "function")
                 )

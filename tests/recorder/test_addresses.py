@@ -23,7 +23,7 @@ def accesses(headers: Path, shared_build: Path, worker: str) -> Path:
     """Give the program that hands made parameters to accesses.c and prints the rows."""
     program = shared_build / f"accesses-{worker}"
     includes = ["-I", str(NATIVE), "-I", str(NATIVE / "shim"), "-isystem", str(headers)]
-    sources = [str(HERE / "fake" / "accesses.c"), str(NATIVE / "accesses.c")]
+    sources = [str(HERE / "fake" / "accesses.c"), str(NATIVE / "accesses.c"), str(NATIVE / "calls.c")]
     command = ["cc", "-std=gnu11", "-Wall", "-Wextra", "-Werror", *includes, *sources, "-o", str(program), "-lpthread"]
     subprocess.run(command, check=True)
     return program

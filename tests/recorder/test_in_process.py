@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 
 import gapless
+from gapless.model.kinds import StreamKind
 from gapless.recorder.library import missing_driver
 from gapless.recorder.recording import Recording
+from gapless.timeline.sources import load
+from gapless.timeline.sources.recording_format import Space
 
 SCRIPT = """
 import ctypes, os, sys
@@ -91,6 +94,51 @@ def test_what_cannot_be_is_said(said: tuple[Path, dict[str, str]]) -> None:
     assert "records once" in words["again"]
     assert "another profiler holds CUPTI" in words["busy"]
     assert (words["temporary"], words["gone"]) == ("True", "True")
+
+
+OLDER = """
+import ctypes, os, sys
+import gapless
+cuda = ctypes.CDLL(os.environ["FAKE"])
+launch = cuda.fake_launch_in
+launch.argtypes = [ctypes.c_void_p]
+launch(0x5014)
+with gapless.record(sys.argv[1], lines=sys.argv[2] == "lines", addresses=sys.argv[2] == "addresses"):
+    for stream in (0, 1, 0x5014, 0x5115, 0x5014, 2):
+        launch(stream)
+"""
+
+
+@pytest.mark.parametrize("kept", ["lines", "addresses", "neither"])
+def test_what_is_older_than_the_recording_is_asked_of_the_driver(
+    fake: Any, content: Callable[[Path], Any], tmp_path: Path, kept: str
+) -> None:
+    path = tmp_path / "a.gapless"
+    line = [sys.executable, "-c", OLDER, str(path), kept]
+    subprocess.run(line, env=fake.environment, check=True, timeout=120)
+    found = content(path)
+    assert len(found.records[10]) == 6
+    (device,) = found.records[8]
+    assert (device["numMultiprocessors"], device["maxWarpsPerMultiprocessor"], device["uuid.1"]) == (
+        132,
+        64,
+        0x1111 * 0x1000100010001,
+    )
+    (context,) = found.records[9]
+    assert (context["contextId"], context["deviceId"], context["nullStreamId"]) == (1, 0, 7)
+    streams = [(int(row["streamId"]), int(row["flag"]), int(row["priority"])) for row in found.records[37]]
+    assert streams == [(0x14, 1, 0), (0x15, 2, (1 << 32) - 5), (9, 1, 0)]
+    (pid,) = found.process
+    assert found.words[pid, Space.POINTER, int(device["name"])] == "A fake of a GPU"
+    timeline = load(path)
+    assert [(device.name, device.sms, device.compute_capability[0]) for device in timeline.devices] == [
+        ("A fake of a GPU", 132, 9)
+    ]
+    kinds = {stream.id: (stream.kind, stream.priority, stream.inferred) for stream in timeline.streams}
+    assert kinds == {
+        7: (StreamKind.LEGACY, 0, False), 1: (StreamKind.UNKNOWN, None, False), 0x14: (StreamKind.BLOCKING, 0, False),
+        0x15: (StreamKind.NON_BLOCKING, -5, False), 9: (StreamKind.BLOCKING, 0, False),
+    }  # fmt: skip
 
 
 def test_explaining_is_registered_from_above(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

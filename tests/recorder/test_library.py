@@ -33,7 +33,7 @@ def test_it_loads_without_cuda_and_says_what_is_missing(fake: Any, tmp_path: Pat
     path.write_bytes(b"")
     problem = ctypes.create_string_buffer(1024)
     missing = os.fsencode(tmp_path / "libcupti.so.99")
-    assert loaded.gapless_recorder_start(os.fsencode(path), missing, b"", ctypes.c_uint64(0), 1, problem, 1024) == 1
+    assert loaded.gapless_recorder_start(os.fsencode(path), missing, b"", ctypes.c_uint64(0), 1, 0, problem, 1024) == 1
     assert b"libcupti cannot be loaded" in problem.value
     assert loaded.InitializeInjection() == 1  # without GAPLESS_RECORD_FILE: nothing to do
 

@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from gapless.timeline.frames import user_place
+from gapless.timeline.sources import load
+
 HERE = Path(__file__).parent
 PROGRAM = HERE / "fake" / "program.py"
 
@@ -24,7 +27,7 @@ def pythons() -> list[str]:
         code = "import sys; print(*sys.version_info[:2], sep='.')"
         said = subprocess.run([place, "-c", code], capture_output=True, text=True, check=False)
         found.setdefault(said.stdout.strip(), place)
-    return [found[version] for version in sorted(found) if version in ("3.11", "3.12", "3.13")]
+    return [found[version] for version in sorted(found) if version in ("3.11", "3.12", "3.13", "3.14")]
 
 
 @pytest.mark.parametrize("python", pythons())
@@ -47,6 +50,52 @@ def test_python(fake: Any, content: Callable[[Path], Any], tmp_path: Path, pytho
     assert found.lines_of(7) == [(here, line("calls lambda") - 1, "<lambda>"), (here, line("calls lambda"), "<module>")]
     assert found.lines_of(9) == [("<made>", 1, "<module>"), (here, line("in made code"), "<module>")]
     assert [frame[1] for frame in found.lines_of(10)] == [line("in helper"), line("through C"), line("through C")]
+
+
+ENGINE = """
+import ctypes, os, sys, threading
+cuda, libc = ctypes.CDLL(os.environ["FAKE"]), ctypes.CDLL(None)
+cuda.fake_init()
+engine = {}
+exec(compile("def _engine_run_backward(call, *how):\\n    call(*how)", "/lib/torch/autograd/graph.py", "exec"), engine)
+def step(call, *how):
+    engine["_engine_run_backward"](call, *how)  # line 8
+def other():
+    cuda.fake_launch_elsewhere()
+cuda.fake_launch()
+step(cuda.fake_launch_elsewhere)
+step(cuda.fake_launch_elsewhere)
+other()
+read, write = os.pipe()
+def wait():
+    cuda.fake_launch()
+    step(libc.read, read, ctypes.create_string_buffer(1), 1)
+thread = threading.Thread(target=wait)
+thread.start()
+while sys._current_frames()[thread.ident].f_code.co_name != "_engine_run_backward":
+    pass
+step(cuda.fake_launch_elsewhere)
+os.write(write, b".")
+thread.join()
+"""
+
+
+def test_autograd_works_for_the_thread_that_waits_for_it(
+    fake: Any, content: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    """Its own threads have no frames of Python. What works for no such thread, or for one of two, stays without."""
+    here = tmp_path / "train.py"
+    here.write_text(ENGINE)
+    fake.record(tmp_path / "a.gapless", command=[sys.executable, here])
+    found = content(tmp_path / "a.gapless")
+    assert len(found.records[10]) == 14
+    graph = ("/lib/torch/autograd/graph.py", 2, "_engine_run_backward")
+    for call in range(2, 8):
+        assert found.lines_of(call) == [graph, (str(here), 8, "step"), (str(here), 12 + (call > 4), "<module>")]
+        assert {row["what"] for row in found.stack_rows if row["stack"] == found.callsites[call]} == {2}
+    assert sorted(found.callsites) == [*range(1, 8), 11]
+    places = {user_place(text) for text in load(tmp_path / "a.gapless").strings if "waiting for" in text}
+    assert places == {(str(here), 8, "step, waiting for autograd")}
 
 
 def test_deep_recursion_is_cut_and_many_stacks_are_kept(

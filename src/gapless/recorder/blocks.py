@@ -75,9 +75,10 @@ def _set_aside(path: Path) -> Path | None:
 
 
 def append(path: Path, kind: Block, payload: bytes, *, process: int = 0) -> None:
-    """Add one block to a recording."""
+    """Add one block to a recording. Raises OSError where there is none any more, or it cannot grow."""
     header = np.array([(MARK, kind, 0, process, os.getpid(), len(payload), time.time_ns())], BLOCK_HEADER)
-    with path.open("ab", buffering=0) as file:
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)  # never made anew: it may have been removed
+    with os.fdopen(handle, "wb", buffering=0) as file:
         file.write(header.tobytes() + payload)
 
 

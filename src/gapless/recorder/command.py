@@ -113,8 +113,11 @@ def traced_environment(path: Path, settings: Settings, environment: Mapping[str,
 
 def summary(path: Path) -> str:
     """Say in a few lines what is in the recording, what is missing, and what to type next."""
-    found = blocks.content(path)
-    size = path.stat().st_size
+    try:
+        found = blocks.content(path)
+        size = path.stat().st_size
+    except OSError as problem:
+        return f"The recording {path} cannot be read any more: {problem.strerror}. Did the program remove it?"
     if not found.started:
         why = found.notes or ["The program did not use CUDA, or ended before CUDA had started.", missing_driver()]
         return f"{path} holds no GPU activity. {' '.join(why)}".rstrip()

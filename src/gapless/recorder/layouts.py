@@ -78,10 +78,14 @@ def layout_source(header: str) -> str:
         lines.append(f"FIELD({kind}, {name}, kind)")
         # a member of a member belongs to a type of its own or is written out in the body: its first word decides
         lines += [f"FIELD({kind}, {name}, {field})" for field in fields.split() if field.split(".")[0] in words]
+        if kind in _UUIDS and "uuid" in words:
+            lines += [f'PART({kind}, {name}, uuid, "uuid.{half}", {half * 8})' for half in (0, 1)]
         if kind in _NAMES:
             lines += [f"TEXT({kind}, {name}, {field})" for field in _NAMES[kind]]
     return "\n".join(lines) + "\n"
 
 
+# Kinds with a UUID of 16 bytes, which is told as two numbers.
+_UUIDS = {8}
 # Fields that point to text.
 _NAMES = {8: ("name",), 10: ("name",), 12: ("name", "domain"), 49: ("name",)}

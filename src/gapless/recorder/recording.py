@@ -7,13 +7,14 @@ import os
 import tempfile
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from gapless.model.errors import GaplessError
-from gapless.recorder import blocks
+from gapless.recorder import blocks, names
 from gapless.recorder.library import find_cupti, find_library, missing_driver, version
 
 if TYPE_CHECKING:
@@ -28,12 +29,19 @@ class Recording:
     ``path`` is the file, which ``gapless explain`` and ``gapless.load`` read; without a path of your own it is a
     temporary file that goes with this object. One recording runs at a time, and none while torch.profiler or another
     tool holds CUPTI. Leaving the block waits for the current device, so that what was launched is in the recording.
+    What it takes is what ``gapless.record`` takes.
     """
 
     explained_by: ClassVar[Callable[..., Any] | None] = None  # set from above: what ``explain`` calls
 
     def __init__(
-        self, path: str | os.PathLike[str] | None = None, *, max_size: int = 0, lines: bool = True, force: bool = False
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        max_size: int = 0,
+        lines: bool = True,
+        addresses: bool = False,
+        force: bool = False,
     ):
         if path is None:
             handle, name = tempfile.mkstemp(suffix=".gapless")
@@ -46,6 +54,7 @@ class Recording:
         self._force = force
         self._max_size = max_size
         self._lines = lines
+        self._addresses = addresses
         self._state = "new"
 
     def __enter__(self) -> Self:
@@ -64,7 +73,7 @@ class Recording:
         os.environ.setdefault("NVTX_INJECTION64_PATH", str(find_cupti().resolve()))  # so that ranges reach CUPTI
         failed = library.gapless_recorder_start(
             os.fsencode(self.path.resolve()), os.fsencode(find_cupti().resolve()), version().encode(),
-            ctypes.c_uint64(self._max_size), int(self._lines), problem, _PROBLEM,
+            ctypes.c_uint64(self._max_size), int(self._lines), int(self._addresses), problem, _PROBLEM,
         )  # fmt: skip
         if failed:
             raise GaplessError(f"Nothing can be recorded: {problem.value.decode(errors='replace')}.")
@@ -75,6 +84,8 @@ class Recording:
         if self._state == "running":
             _library().gapless_recorder_stop()
             self._state = "over"
+            with suppress(OSError):  # the disk is full, or the file gone: the recording is what it is
+                names.demangle(self.path)
 
     def timeline(self) -> Timeline:
         """Read the recording. Raises GaplessError before it has ended."""

@@ -7,6 +7,8 @@
 #include <string.h>
 
 struct cupti cupti;
+const char *cupti_error(CUptiResult result) { return result ? "an error" : "none"; }
+void bytes_text(struct bytes *bytes, const char *format, ...) { (void)bytes, (void)format; }
 struct row { uint64_t address, bytes; uint32_t correlation, how, index, zero; uint64_t pitch; };
 static const char *const runtime[] = {"", "cudaMemcpyAsync_v3020", "cudaMemcpy2D_ptds_v7000", "cudaMemset_v3020",
                                       "cudaMemcpyPeer_v4000", "cudaMemcpy3D_v3020", "cudaLaunchKernel_v7000",

@@ -50,16 +50,9 @@ static struct signature *signatures[FUNCTIONS];
 static pthread_mutex_t signatures_lock = PTHREAD_MUTEX_INITIALIZER;
 static int (*of_function)(void *, size_t, size_t *, size_t *), (*of_kernel)(void *, size_t, size_t *, size_t *);
 
-/* cudaMemcpyAsync_v3020, cudaMemcpyAsync_ptsz_v7000, cuMemcpyHtoD_v2, cuMemcpyHtoDAsync_v2_ptsz: the name alone. */
 static enum shape shape_of(const char *name) {
-  static const char *const suffixes[] = {"_v", "_ptds", "_ptsz"};
-  size_t length = strlen(name);
-  for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
-    const char *found = strstr(name, suffixes[i]);
-    if (found && (size_t)(found - name) < length) length = (size_t)(found - name);
-  }
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-    if (strlen(known[i].name) == length && strncmp(known[i].name, name, length) == 0) return known[i].shape;
+    if (calls_named(name, known[i].name)) return known[i].shape;
   return NOTHING;
 }
 

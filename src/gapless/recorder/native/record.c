@@ -3,7 +3,6 @@
 #define _GNU_SOURCE
 #include "recorder.h"
 
-#include <cupti_nvtx_cbid.h>
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -113,13 +112,16 @@ static void write_clock(void) {
 }
 
 /* --- begin and end */
+static bool asks(void) { return options.lines || options.attached; } /* for the line, or the stream, that calls name */
+
 static void begin(void) {
+  if (options.attached) older_start();
   if (options.addresses) accesses_watch(subscriber);
-  calls_record(true, true);
+  calls_record(true, options.attached);
   options.lines = options.lines && stacks_start();
   began = now_ns(CLOCK_MONOTONIC);
   state = RUNNING;
-  if (!options.lines) return;
+  if (!asks()) return;
   calls_watch(subscriber);
   calls_watch_launches(subscriber, true);
   launches_watched = true, launches_since = began, launches_change = began + NEW_NS, sites_before = stacks_asked();
@@ -131,7 +133,7 @@ static void tend_launches(uint64_t now) {
   uint64_t sites = stacks_asked();
   bool on = launches_watched;
   if (now >= launches_change) {
-    bool many = (sites - sites_before) * SECOND > (now - launches_since) * MOST_A_SECOND;
+    bool many = !options.lines || (sites - sites_before) * SECOND > (now - launches_since) * MOST_A_SECOND;
     on = !launches_watched || !many;
     launches_change = now + (on ? LOOK_NS : PAUSE_NS);
     launches_since = now, sites_before = sites;
@@ -142,9 +144,24 @@ static void tend_launches(uint64_t now) {
 }
 
 static void flush(bool whole) {
+  records_hold();
   cupti.cuptiActivityFlushAll(whole ? CUPTI_ACTIVITY_FLAG_FLUSH_FORCED : 0);
+  if (options.attached) older_drain();
   if (options.lines) stacks_drain();
   if (options.addresses) accesses_drain();
+}
+
+/* Another tool may have come after the recorder: what it did to the recording, or the recording to it, is said. */
+static void say_who_else(const char *why) {
+  uint32_t last = atomic_load(&records_last_call);
+  bool here = strcmp(why, "exit") == 0 || strcmp(why, "stop") == 0; /* then this thread is in no call */
+  uint32_t none = 0;
+  if (records_lent(&none) || (options.lines && stacks_unanswered(last, here)))
+    file_note("records-taken", "Another tool in the program asked for CUPTI's records while it was recorded: what that tool got may be "
+                               "missing here. CUPTI serves one at a time.");
+  if (options.lines && stacks_saw_profiler())
+    file_note("torch-profiler", "The program ran torch.profiler while it was recorded. CUPTI serves one at a time: the recording is "
+                                "whole, and torch.profiler got no GPU activity.");
 }
 
 /* Under the lock. */
@@ -153,7 +170,8 @@ static void end(const char *why) {
     flush(true);
     cupti.cuptiEnableDomain(0, subscriber, CUPTI_CB_DOMAIN_RUNTIME_API);
     cupti.cuptiEnableDomain(0, subscriber, CUPTI_CB_DOMAIN_DRIVER_API);
-    calls_record(false, false);
+    calls_record(false, options.attached);
+    calls_record_births(false);
     flush(true);
   } else if (state == WAITING && options.range) {
     struct bytes text = {0};
@@ -163,6 +181,7 @@ static void end(const char *why) {
     free(text.at);
   }
   if (state == OFF || state == OVER) return;
+  if (state != WAITING && !file_full()) say_who_else(why);
   records_finish();
   write_clock();
   struct bytes json = {0};
@@ -188,12 +207,14 @@ static void was_all(const char *why) {
 /* Under the lock: what the passing of time asks for. */
 static void tend(uint64_t now) {
   static uint64_t clock_written;
+  static uint32_t lent;
   if (state == WAITING && !options.range && now >= began + (uint64_t)(options.after * SECOND)) begin();
   if (state == RUNNING || state == ENDING) {
     flush(false);
+    if (records_lent(&lent)) calls_record(true, options.attached); /* the other tool may have ended its own */
     if (now - clock_written > CLOCK_NS) write_clock(), clock_written = now;
     if (options.for_seconds > 0 && now >= began + (uint64_t)(options.for_seconds * SECOND)) was_all("for");
-    if (options.lines && !options.addresses) tend_launches(now); /* arguments are wanted of every launch */
+    if (asks() && !options.addresses) tend_launches(now); /* arguments are wanted of every launch */
     if (file_full()) atomic_store(&reason, file_full()), end_wanted = 0, state = ENDING;
   }
   if (!atomic_load(&reason)) return;
@@ -204,7 +225,7 @@ static void tend(uint64_t now) {
 static uint64_t until_next(uint64_t now) {
   uint64_t next = now + FLUSH_NS, start = began + (uint64_t)(options.after * SECOND);
   if (state == WAITING && !options.range && start > now && start < next) next = start;
-  if (state == RUNNING && options.lines && !options.addresses && launches_change < next) next = launches_change > now ? launches_change : now;
+  if (state == RUNNING && asks() && !options.addresses && launches_change < next) next = launches_change > now ? launches_change : now;
   return next;
 }
 
@@ -225,35 +246,11 @@ static void *run(void *nothing) {
 }
 
 /* --- calls and ranges, on the program's threads */
-
-
-static const char *message_of(const void *attributes) { /* of an nvtxEventAttributes_t: version, size, ..., message */
-  const struct { uint16_t version, size; uint32_t category; int32_t color_type; uint32_t color; int32_t payload_type, reserved;
-                 uint64_t payload; int32_t message_type; const char *message; } *event = attributes;
-  return event && event->message_type == 1 ? event->message : NULL; /* 1: char * */
-}
-
 static void on_range(CUpti_CallbackId call, const CUpti_NvtxData *data) {
-  static __thread int depth; /* of ranges within the one that is recorded, on the thread that pushed it */
-  static __thread const void *within;
-  const void *const *params = data->functionParams;
-  const void *domain = NULL;
-  const char *name = NULL;
-  bool pop = call == CUPTI_CBID_NVTX_nvtxRangePop || call == CUPTI_CBID_NVTX_nvtxDomainRangePop;
-  switch (call) {
-    case CUPTI_CBID_NVTX_nvtxRangePushA: name = params[0]; break;
-    case CUPTI_CBID_NVTX_nvtxRangePushEx: name = message_of(params[0]); break;
-    case CUPTI_CBID_NVTX_nvtxDomainRangePushEx: domain = params[0], name = message_of(params[1]); break;
-    case CUPTI_CBID_NVTX_nvtxRangePop: break;
-    case CUPTI_CBID_NVTX_nvtxDomainRangePop: domain = params[0]; break;
-    default: return;
-  }
-  if (depth && domain == within) {
-    depth += pop ? -1 : 1;
-    if (!depth) was_all("range"), record_wake();
-  } else if (!pop && state == WAITING && name && strcmp(name, options.range) == 0) {
+  if (ranges_end(call, data)) was_all("range"), record_wake();
+  else if (state == WAITING && ranges_begin(call, data, options.range)) {
     pthread_mutex_lock(&state_lock);
-    if (state == WAITING) begin(), depth = 1, within = domain;
+    if (state == WAITING) begin(), ranges_follow(call, data);
     pthread_mutex_unlock(&state_lock);
   }
 }
@@ -262,7 +259,8 @@ static void on_call(void *user, CUpti_CallbackDomain domain, CUpti_CallbackId ca
   (void)user;
   if (domain == CUPTI_CB_DOMAIN_NVTX) on_range(call, data);
   else if (((const CUpti_CallbackData *)data)->callbackSite == CUPTI_API_ENTER) {
-    if (options.lines) stacks_call(((const CUpti_CallbackData *)data)->correlationId);
+    if (options.attached) older_call(domain, call, data);
+    if (options.lines) stacks_call(domain, ((const CUpti_CallbackData *)data)->correlationId);
     if (options.addresses) accesses_call(domain, call, data);
   }
 }
@@ -298,6 +296,7 @@ static bool start(char *problem, size_t room) {
   cupti.cuptiSetThreadIdType(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM);
   atomic_store(&records_written, 0);
   atomic_store(&records_dropped, 0);
+  atomic_store(&records_last_call, 0);
   atomic_store(&reason, NULL);
   atomic_store(&until, 0);
   atomic_store(&thread_ends, false);
@@ -308,6 +307,7 @@ static bool start(char *problem, size_t room) {
   prepared = true;
   began = now_ns(CLOCK_MONOTONIC);
   state = WAITING;
+  calls_record_births(true); /* also of what the range or the time that is asked for does not hold */
   if (options.range) cupti.cuptiEnableDomain(1, subscriber, CUPTI_CB_DOMAIN_NVTX);
   else if (options.after <= 0) begin();
   if (pthread_create(&thread, NULL, run, NULL) != 0) {
@@ -339,14 +339,14 @@ EXPORTED int InitializeInjection(void) {
 
 /* Gives 0, or 1 and the problem in words. */
 EXPORTED int gapless_recorder_start(const char *file, const char *libcupti, const char *version, uint64_t max_size, int lines,
-                                    char *problem, size_t room) {
+                                    int addresses, char *problem, size_t room) {
   static char kept[3][4096];
   snprintf(kept[0], sizeof kept[0], "%s", file);
   snprintf(kept[1], sizeof kept[1], "%s", libcupti);
   snprintf(kept[2], sizeof kept[2], "%s", version);
   if (state == OFF || state == OVER)
     options = (struct options){.file = kept[0], .cupti = kept[1], .version = kept[2], .max_size = max_size, .attached = true,
-                               .lines = lines != 0};
+                               .lines = lines != 0, .addresses = addresses != 0};
   return start(problem, room) ? 0 : 1;
 }
 

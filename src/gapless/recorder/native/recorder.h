@@ -8,6 +8,8 @@
  *   cupti.c    libcupti, opened at run time
  *   records.c  buffers of activity records, on their way to the file
  *   calls.c    which calls are recorded, which are asked for their source line
+ *   older.c    devices, contexts and streams that are older than the recording
+ *   ranges.c   the NVTX range that is asked for
  *   accesses.c which memory calls touch
  *   stacks.c   source lines: where a call was issued
  *   python.c   frames of Python, read without the interpreter's lock
@@ -36,7 +38,8 @@ enum space { SPACE_POINTER, SPACE_RUNTIME, SPACE_DRIVER, SPACE_SOURCE, SPACE_THR
   F(cuptiActivityGetNumDroppedRecords) F(cuptiSubscribe) F(cuptiUnsubscribe) F(cuptiEnableCallback) \
   F(cuptiEnableDomain) F(cuptiGetCallbackName) F(cuptiSetThreadIdType)
 #define CUPTI_WHERE_THERE(F) \
-  F(cuptiActivitySetAttribute) F(cuptiActivityEnableDriverApi) F(cuptiActivityEnableRuntimeApi) F(cuptiActivityEnableCudaEventDeviceTimestamps)
+  F(cuptiActivitySetAttribute) F(cuptiActivityEnableDriverApi) F(cuptiActivityEnableRuntimeApi) \
+  F(cuptiActivityEnableCudaEventDeviceTimestamps) F(cuptiGetContextId) F(cuptiGetDeviceId) F(cuptiGetStreamIdEx)
 
 struct cupti {
 #define F(name) __typeof__(&name) name;
@@ -46,6 +49,9 @@ struct cupti {
   CUptiResult (*cuptiActivityEnableDriverApi)(CUpti_CallbackId call, uint8_t enable);
   CUptiResult (*cuptiActivityEnableRuntimeApi)(CUpti_CallbackId call, uint8_t enable);
   CUptiResult (*cuptiActivityEnableCudaEventDeviceTimestamps)(uint8_t enable);
+  CUptiResult (*cuptiGetContextId)(CUcontext context, uint32_t *id);
+  CUptiResult (*cuptiGetDeviceId)(CUcontext context, uint32_t *id);
+  CUptiResult (*cuptiGetStreamIdEx)(CUcontext context, CUstream stream, uint8_t of_thread, uint32_t *id);
 };
 extern struct cupti cupti;
 bool cupti_open(const char *path, char *problem, size_t room);
@@ -71,14 +77,30 @@ void bytes_string(struct bytes *bytes, enum space space, uint64_t key, const cha
 /* --- records.c */
 bool records_start(void);
 void records_finish(void); /* what is said once, at the end: losses, names of threads */
+void records_add(uint32_t kind, void *record, uint32_t size); /* one that CUPTI did not make */
 void records_refuse(void); /* in a forked child */
+void records_hold(void);   /* take CUPTI's records again, where another tool in the program took them */
+bool records_lent(uint32_t *before); /* did another tool's buffers come back since? */
 extern _Atomic uint64_t records_written, records_dropped;
 extern _Atomic uint32_t records_new_kernels; /* counts kernels that were never seen before */
+extern _Atomic uint32_t records_last_call;   /* the greatest correlation of a recorded call */
 
 /* --- calls.c */
-void calls_record(bool on, bool first); /* first: say which kinds CUPTI refuses */
+void calls_record(bool on, bool attached); /* work, calls and waits; says which kinds CUPTI refuses */
+void calls_record_births(bool on);         /* first: devices, contexts and streams, as they are made */
+bool calls_named(const char *name, const char *plain); /* without version and suffix: cudaMemcpyAsync_ptsz_v7000 */
 void calls_watch(CUpti_SubscriberHandle subscriber);
 void calls_watch_launches(CUpti_SubscriberHandle subscriber, bool on);
+
+/* --- older.c */
+void older_start(void);
+void older_call(CUpti_CallbackDomain domain, uint32_t call, const CUpti_CallbackData *data);
+void older_drain(void);
+
+/* --- ranges.c */
+bool ranges_begin(CUpti_CallbackId call, const CUpti_NvtxData *data, const char *name);
+void ranges_follow(CUpti_CallbackId call, const CUpti_NvtxData *data);
+bool ranges_end(CUpti_CallbackId call, const CUpti_NvtxData *data);
 
 /* --- accesses.c */
 void accesses_watch(CUpti_SubscriberHandle subscriber);
@@ -86,21 +108,32 @@ void accesses_call(CUpti_CallbackDomain domain, uint32_t call, const CUpti_Callb
 void accesses_drain(void);
 
 /* --- stacks.c, python.c, native.c */
-enum { FRAMES = 48, FRAME_PYTHON = 0, FRAME_NATIVE = 1 };
+enum { FRAMES = 48, FRAME_PYTHON = 0, FRAME_NATIVE = 1, FRAME_WAITING = 2 }; /* the last: of a thread that waits for this one */
 struct frame { uint64_t code, at, check; }; /* code object and instruction, or 0 and the return address */
+enum { FRAME_BYTES = 64 };
+struct waiting { /* the frames of another thread as they were read before */
+  uint64_t thread, places[FRAMES];
+  int count, given;
+  struct frame frames[FRAMES];
+  char held[FRAMES][FRAME_BYTES];
+};
 struct stack_row { uint32_t stack, depth, file, function; int32_t line; uint32_t what; uint64_t address; };
 
 bool stacks_start(void);
-void stacks_call(uint32_t correlation);
+void stacks_call(CUpti_CallbackDomain domain, uint32_t correlation);
 void stacks_drain(void);
 uint64_t stacks_asked(void); /* how many calls were asked for their line so far */
+bool stacks_unanswered(uint32_t last, bool here); /* were many calls, or the last of this thread, after that correlation? */
+bool stacks_saw_profiler(void);                   /* was a call made from within torch.profiler? */
 void stacks_names(uint32_t *file, uint32_t *function, const char *file_text, size_t file_bytes, const char *function_text,
                   size_t function_bytes);
 
 const char *python_start(void); /* NULL, or why frames cannot be read */
 bool python_version(char *text, size_t room);
+uint64_t python_thread(void); /* Python's state of the calling thread, 0 where it has none */
 int python_frames(struct frame *frames, int room);
-void python_describe(const struct frame *frame, struct stack_row *row);
+int python_frames_waiting(uint64_t thread, struct waiting *kept, struct frame *frames, int room);
+void python_describe(const struct frame *frame, struct stack_row *row, bool careful);
 enum { NATIVE_MEMORY = 32 << 10 }; /* bytes that native.c keeps for a thread */
 int native_frames(void *memory, struct frame *frames, int room);
 void native_describe(const struct frame *frame, struct stack_row *row);

@@ -1,6 +1,7 @@
 /* Activity records: buffers from a fixed pool, filled by CUPTI, written as they are with what is needed to read them. */
 #define _GNU_SOURCE
 #include "recorder.h"
+#include "kinds.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -12,7 +13,7 @@
 enum { BUFFER = 256 << 10, BUFFERS = 512, READY = 16, PAGE = 4096, SMALLEST_RECORD = 16, KINDS = 64, CALL_IDS = 2048 };
 
 _Atomic uint64_t records_written, records_dropped;
-_Atomic uint32_t records_new_kernels;
+_Atomic uint32_t records_new_kernels, records_last_call;
 
 /* --- the pool: memory that is reserved at the start and becomes real where it is used; the last one given back is the
  * next one given out, so that as few as possible become real. CUPTI would clear each buffer on the thread that asks for it;
@@ -22,6 +23,7 @@ static uint16_t free_buffers[BUFFERS];
 static int free_count;
 static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic bool refusing;
+static _Atomic uint32_t lent; /* buffers of another tool that came back to us */
 
 static void requested(uint8_t **buffer, size_t *size, size_t *most) {
   *buffer = NULL, *size = 0, *most = 0;
@@ -45,20 +47,25 @@ static void give_back(uint8_t *buffer, size_t used) {
 static const struct { uint8_t kind; const char *name; } kinds[] = {
 #define KIND(kind, label, type) {kind, label},
 #define FIELD(kind, type, field)
+#define PART(kind, type, field, name, at)
 #define TEXT(kind, type, field)
 #include "layouts.inc"
 #undef KIND
 #undef FIELD
+#undef PART
 };
 static const struct { uint8_t kind; const char *name; uint16_t offset, width; const char *format; } fields[] = {
 #define KIND(kind, label, type)
 #define FIELD(kind, type, field) {kind, #field, offsetof(type, field), sizeof(((type *)0)->field), FORMAT(type, field)},
+#define PART(kind, type, field, name, at) {kind, name, offsetof(type, field) + at, 8, "<u8"},
 #include "layouts.inc"
 #undef FIELD
+#undef PART
 #undef TEXT
 };
 static const struct { uint8_t kind; uint16_t offset; } texts[] = {
 #define FIELD(kind, type, field)
+#define PART(kind, type, field, name, at)
 #define TEXT(kind, type, field) {kind, offsetof(type, field)},
 #include "layouts.inc"
 };
@@ -142,6 +149,8 @@ static void tell_thread_name(uint32_t thread) {
 }
 
 static void tell_call(const CUpti_ActivityAPI *call) {
+  if (call->correlationId > atomic_load_explicit(&records_last_call, memory_order_relaxed))
+    atomic_store_explicit(&records_last_call, call->correlationId, memory_order_relaxed);
   bool runtime = call->kind == CUPTI_ACTIVITY_KIND_RUNTIME;
   uint64_t *told = calls_told[runtime], bit = 1ull << (call->cbid % 64);
   if (call->cbid < CALL_IDS && !(told[call->cbid / 64] & bit)) {
@@ -160,10 +169,52 @@ static void tell_call(const CUpti_ActivityAPI *call) {
   }
 }
 
+/* A stream that kernels had not run in so far: where its launches come from is asked, as of a new kernel. */
+static void meet_stream(uint32_t stream) {
+  static uint64_t met[1 << 8];
+  uint64_t bit = 1ull << (stream & 63), *word = &met[stream >> 6 & 255];
+  if (!(*word & bit)) atomic_fetch_add(&records_new_kernels, 1);
+  *word |= bit;
+}
+
+/* --- what is new goes first */
+static void tell_texts_of(const void *record, uint32_t kind) {
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+    if (texts[i].kind == kind)
+      tell_text(*(const char *const *)((const uint8_t *)record + texts[i].offset), kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+}
+
+static void write_news(void) {
+  if (layouts.count) {
+    bytes_text(&layouts, "}}");
+    file_block(LAYOUT, &(struct iovec){layouts.at, layouts.count}, 1);
+  }
+  if (strings.count) file_block(STRINGS, &(struct iovec){strings.at, strings.count}, 1);
+  layouts.count = strings.count = 0;
+}
+
+static void write_records(void *raw, size_t size, uint8_t *of_kinds, uint32_t count) {
+  struct { uint64_t raw; uint32_t count, zero; } head = {size, count, 0};
+  struct iovec parts[] = {{&head, sizeof head}, {raw, size}, {of_kinds, count}};
+  if (count && file_block(RECORDS, parts, 3)) atomic_fetch_add(&records_written, count);
+  else atomic_fetch_add(&records_dropped, count);
+}
+
+/* One that the recorder filled in itself, as CUPTI would have. */
+void records_add(uint32_t kind, void *record, uint32_t size) {
+  pthread_mutex_lock(&writing);
+  if (sizes[kind] != size) describe(kind, size);
+  tell_texts_of(record, kind);
+  write_news();
+  write_records(record, size, &(uint8_t){(uint8_t)kind}, 1);
+  pthread_mutex_unlock(&writing);
+}
+
 /* --- a buffer comes back */
 static uint8_t kinds_of[BUFFER / SMALLEST_RECORD];
 
-static void write_buffer(uint8_t *buffer, size_t valid) {
+/* Gives how many bytes of it were written. */
+static size_t write_part(uint8_t *buffer, size_t valid) {
   CUpti_Activity *record = NULL, *before = NULL;
   uint32_t count = 0;
   size_t raw = 0;
@@ -180,23 +231,17 @@ static void write_buffer(uint8_t *buffer, size_t valid) {
     uint32_t kind = (uint32_t)record->kind;
     kinds_of[count] = (uint8_t)kind;
     if (kind == CUPTI_ACTIVITY_KIND_RUNTIME || kind == CUPTI_ACTIVITY_KIND_DRIVER) tell_call((CUpti_ActivityAPI *)record);
-    else
-      for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        if (texts[i].kind == kind)
-          tell_text(*(const char *const *)((uint8_t *)record + texts[i].offset), kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+    else tell_texts_of(record, kind);
+    if (kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) meet_stream(((record_10 *)record)->streamId);
     before = record;
   }
-  if (layouts.count) {
-    bytes_text(&layouts, "}}");
-    file_block(LAYOUT, &(struct iovec){layouts.at, layouts.count}, 1);
-    layouts.count = 0;
-  }
-  if (strings.count) file_block(STRINGS, &(struct iovec){strings.at, strings.count}, 1);
-  strings.count = 0;
-  struct { uint64_t raw; uint32_t count, zero; } head = {raw, count, 0};
-  struct iovec parts[] = {{&head, sizeof head}, {buffer, raw}, {kinds_of, count}};
-  if (count && file_block(RECORDS, parts, 3)) atomic_fetch_add(&records_written, count);
-  else atomic_fetch_add(&records_dropped, count);
+  write_news();
+  write_records(buffer, raw, kinds_of, count);
+  return raw;
+}
+
+static void write_buffer(uint8_t *buffer, size_t valid) {
+  for (size_t wrote; valid && (wrote = write_part(buffer, valid)); buffer += wrote) valid -= wrote;
 }
 
 static void completed(CUcontext context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid) {
@@ -213,7 +258,18 @@ static void completed(CUcontext context, uint32_t stream, uint8_t *buffer, size_
     file_block(DROPPED, &(struct iovec){&row, sizeof row}, 1);
     atomic_fetch_add(&records_dropped, dropped);
   }
-  give_back(buffer, valid);
+  /* What another tool gave CUPTI is not ours to use again, nor do we know how it would be freed. */
+  if (buffer >= pool && buffer < pool + (size_t)BUFFER * BUFFERS) give_back(buffer, valid);
+  else atomic_fetch_add(&lent, 1);
+}
+
+void records_hold(void) { cupti.cuptiActivityRegisterCallbacks(requested, completed); }
+
+bool records_lent(uint32_t *before) {
+  uint32_t now = atomic_load(&lent);
+  bool more = now != *before;
+  *before = now;
+  return more;
 }
 
 bool records_start(void) {
@@ -223,6 +279,7 @@ bool records_start(void) {
     for (int i = BUFFERS; i-- > 0;) free_buffers[free_count++] = (uint16_t)i;
     for (size_t i = 0; i < (size_t)READY * BUFFER; i += PAGE) ((volatile uint8_t *)pool)[i] = 0; /* become real now */
   }
+  atomic_store(&lent, 0);
   uint8_t clean = 1;
   size_t size = sizeof clean;
   if (cupti.cuptiActivitySetAttribute)
@@ -244,8 +301,7 @@ void records_finish(void) {
   pthread_mutex_lock(&writing);
   for (size_t i = 0; i < sizeof threads / sizeof *threads; i++)
     if (threads[i]) tell_thread_name(threads[i]);
-  if (strings.count) file_block(STRINGS, &(struct iovec){strings.at, strings.count}, 1);
-  strings.count = 0;
+  write_news();
   forget_told();
   pthread_mutex_unlock(&writing);
 }

@@ -18,7 +18,7 @@ Int64: TypeAlias = NDArray[np.int64]
 
 _DEEPEST = 100  # frames kept of a stack, the innermost
 _LONGEST = 300  # characters kept of a frame
-_NATIVE = 1
+_NATIVE, _WAITING = 1, 2
 
 
 def stacks(processes: Sequence[Process], correlation: Int64, strings: Numbering) -> NDArray[np.int32]:
@@ -53,10 +53,10 @@ def _texts(process: Process, wanted: NDArray[Any]) -> list[str]:
     rows = rows[np.argsort(rows["stack"].astype(np.int64) * _DEEPEST + rows["depth"], kind="stable")]
     frames: dict[int, dict[int, str]] = {}
     for stack, depth, file, function, line, what, address in rows.tolist():
-        frame = _frame(
-            process.text(Space.SOURCE, file), process.text(Space.SOURCE, function), line, address,
-            native=what == _NATIVE,
-        )  # fmt: skip
+        name = process.text(Space.SOURCE, function)
+        if what == _WAITING:
+            name = f"{name or '?'}, waiting for autograd"
+        frame = _frame(process.text(Space.SOURCE, file), name, line, address, native=what == _NATIVE)
         frames.setdefault(stack, {})[depth] = frame
     return [";".join(frame for _, frame in sorted(frames.get(stack, {}).items()) if frame) for stack in wanted.tolist()]
 
