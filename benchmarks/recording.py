@@ -39,7 +39,7 @@ from gapless.recorder.command import Settings, record_command, traced_environmen
 from gapless.recorder.library import cuptis
 
 ALL_KINDS = "10,1,22,2,38,36,37,9,8,49,50,17,12,5"  # what the recorder records
-FLOOR_TURNS, DURATION_TURNS = 5, 4
+FLOOR_TURNS, DURATION_TURNS = 4, 3
 KINDS = (OpKind.H2D, OpKind.KERNEL, OpKind.D2H)
 HERE = Path(__file__).parent / "recording"
 TURNS = 3

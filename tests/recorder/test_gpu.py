@@ -152,6 +152,15 @@ def test_torch_profiler_within(tmp_path: Path) -> None:
     assert counts[0] == counts[1] > 10
 
 
+@pytest.mark.parametrize("words", [(), ("alone",)])
+def test_another_tool_that_asks_for_the_records(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """cupti-python registers functions of its own; the recorder takes CUPTI back and says so."""
+    needs("cupti")
+    said = record(tmp_path / "a.gapless", program="other.py", words=words)
+    assert ("Another tool in the program asked" in said) is (not words)
+    assert (load(tmp_path / "a.gapless").ops.kind == OpKind.KERNEL).sum() == 15
+
+
 def test_a_crash_leaves_what_was_flushed(tmp_path: Path) -> None:
     needs("cupy")
     path = tmp_path / "a.gapless"

@@ -5,26 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
+
 from gapless.timeline.sources.cupti_unknown import gaps
 from gapless.timeline.sources.recording_format import OWN_LOSS
 from gapless.timeline.sources.recording_format import Block as Type
 from gapless.timeline.sources.recording_process import Processes
+from gapless.timeline.sources.recording_records import Kind
 from gapless.timeline.timeline import Timeline, Unknown
 
 _REMEDIES = {
     "stream-kinds": "Record with gapless record: it starts with the program. Streams that are older than the recording "
-    "are known by what they did alone.",
+    "are known from the first call that names them and is looked at.",
     "host-calls": "Call cudaDeviceSynchronize() before the recording starts, so that no earlier work is in it.",
     "event-waits": "Record from the start of the program, so that no event is older than the recording.",
     "sync-targets": "Record from the start of the program, so that no event is older than the recording.",
     "buffers": "Record with gapless record --addresses.",
 }
+_IN_PROGRESS = 4  # calls that had not returned when the recording ended
 _BROKEN_OFF = "The recording ends early; let the program end by itself, or end it with Ctrl-C."
 
 
 def unknown(timeline: Timeline, processes: Processes) -> Timeline:
     """Add to a timeline what its recording cannot tell."""
-    found = [*_dropped(processes), *_unfinished(processes), *_notes(processes)]
+    found = [*_dropped(processes), *_unfinished(processes), *_unanswered(processes), *_notes(processes)]
     if len(timeline.ops):
         found += gaps(timeline, "recording", _REMEDIES)
     return replace(timeline, unknown=tuple(found))
@@ -52,6 +56,26 @@ def _unfinished(processes: Processes) -> Iterator[Unknown]:
             text=f"Process{'es' * (len(cut) > 1)} {named} did not close the recording: what was done after the last "
             "flush is missing.",
             remedy=_BROKEN_OFF,
+        )
+
+
+def _unanswered(processes: Processes) -> Iterator[Unknown]:
+    """Calls whose place is known and nothing else: CUPTI called back for them, and no record of them came."""
+    missing = 0
+    for process in processes.all:
+        reason = process.end.get("reason") if process.end else None
+        if reason not in ("exit", "stop", "for", "range") or len(process.rows(Type.DROPPED)):
+            continue
+        calls = [process.table(kind)["correlationId"] for kind in (Kind.RUNTIME, Kind.DRIVER)]
+        asked = np.unique(process.rows(Type.CALLSITES)["correlation"].astype(np.int64))
+        lone = int((~np.isin(asked, np.concatenate(calls))).sum())
+        missing += lone if lone > _IN_PROGRESS else 0
+    if missing:
+        yield Unknown(
+            what="calls-missing",
+            text=f"{missing:,} calls into CUDA left no record: what they issued may be missing too. Another tool may "
+            "have taken CUPTI's records.",
+            remedy="Record without other profilers in the program.",
         )
 
 

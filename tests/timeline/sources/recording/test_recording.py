@@ -319,6 +319,15 @@ def test_dropped_records_unfinished_processes_and_notes_are_said(made: SimpleNam
     assert said["kind-refused"] == "CUPTI would not record markers."
 
 
+@pytest.mark.parametrize(("asked", "reason", "told"), [(9, "exit", "6"), (9, "max-size", ""), (7, "stop", "")])
+def test_calls_that_left_no_record_are_said(made: SimpleNamespace, asked: int, reason: str, told: str) -> None:
+    """Few of them: they had not returned at the end. After a limit the rest is missing anyway."""
+    recorded = made.begun().records([made.call("cudaLaunchKernel", 10 * n, 10 * n + 5, n) for n in range(1, 4)])
+    recorded.rows(Block.CALLSITES, *((n, 1) for n in range(1, asked + 1))).end(reason)
+    said = {unknown.what: unknown.text for unknown in made.read(recorded).unknown}
+    assert said.get("calls-missing", "").partition(" ")[0] == told
+
+
 def test_a_recording_of_a_program_that_used_no_cuda_says_so(made: SimpleNamespace) -> None:
     with pytest.raises(GaplessError, match=r"run\.gapless is a recording without any CUDA activity"):
         made.read(made.bare())
