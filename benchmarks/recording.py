@@ -139,15 +139,22 @@ def durations(loops: Path, out: Path) -> None:
     size = [str(number) for number in SIZE]
     variants = ("trap_nb", "pageable")
     for turn in range(DURATION_TURNS):
+        walls: dict[str, list[list[int]]] = {"untraced": [], "gapless": [], "torch.profiler": []}
         for variant in variants:
-            program = [*python, "chunks", ",".join((variant, *size)), "2"]
-            record_command(program, out / f"{variant}.gapless", Settings(), force=True)
-        _said([*python, "traces", str(out), ",".join(size), *variants], dict(os.environ))
-        for variant in variants:
+            program = [*python, "chunks", ",".join((variant, *size)), "4"]
+            walls["untraced"].append(_numbers(program, dict(os.environ)))
+            with blocks.made(out / f"{variant}.gapless", force=True):
+                environment = traced_environment(out / f"{variant}.gapless", Settings(), os.environ)
+            walls["gapless"].append(_numbers(program, environment))
+        said = _numbers([*python, "traces", str(out), ",".join(size), *variants], dict(os.environ))
+        walls["torch.profiler"] = [said[:2], said[2:]]
+        for variant, *of_tools in zip(variants, *walls.values(), strict=True):
+            told: dict[str, Any] = {"turn": turn, "variant": variant}
+            told["wall_ns"] = {tool: median(ns[1:]) for tool, ns in zip(walls, of_tools, strict=True)}
             for tool, end in (("gapless", "gapless"), ("torch.profiler", "json.gz")):
                 ops = gapless.load(out / f"{variant}.{end}").ops
-                found = {kind.name: float(np.median((ops.end - ops.start)[ops.kind == kind])) for kind in KINDS}
-                _keep(out / "durations.jsonl", {"turn": turn, "variant": variant, "tool": tool, "ns": found})
+                told[tool] = {kind.name: float(np.median((ops.end - ops.start)[ops.kind == kind])) for kind in KINDS}
+            _keep(out / "durations.jsonl", told)
 
 
 def samples(folder: Path, out: Path) -> None:

@@ -54,22 +54,26 @@ def _overhead(rows: list[dict[str, Any]]) -> None:
 
 
 def _floor(rows: list[dict[str, Any]]) -> None:
-    print("\n| an empty kernel's launch | median | more than untraced |\n|---|---|---|")
+    print("\n| an empty kernel's launch | each turn | quietest turn | more than untraced |\n|---|---|---|---|")
+    alone = min(rows[0]["turns"])
     for row in rows:
-        print(f"| {row['variant']} | {row['median_ns'] / 1e3:.2f} us | {row['more_ns'] / 1e3:+.2f} us |")
+        turns, least = ", ".join(f"{ns / 1e3:.2f}" for ns in row["turns"]), min(row["turns"])
+        print(f"| {row['variant']} | {turns} | {least / 1e3:.2f} us | {(least - alone) / 1e3:+.2f} us |")
 
 
 def _repeated(rows: list[dict[str, Any]]) -> None:
-    print("\n| variant | kind | gapless, each turn | torch.profiler, each turn | medians |\n|---|---|---|---|---|")
+    print("\n| variant | what | untraced | gapless | torch.profiler | (us, each turn)\n|---|---|---|---|---|")
     for variant in dict.fromkeys(row["variant"] for row in rows):
-        mine, theirs = (
-            [row["ns"] for row in rows if row["variant"] == variant and row["tool"] == tool]
-            for tool in ("gapless", "torch.profiler")
-        )
-        for kind in mine[0]:
-            a, b = ([turn[kind] / 1e3 for turn in turns] for turns in (mine, theirs))
-            cells = (", ".join(f"{us:.1f}" for us in turns) for turns in (a, b))
-            print(f"| `{variant}` | {kind} | {' | '.join(cells)} us | {median(a) / median(b) - 1:+.1%} |")
+        mine = [row for row in rows if row["variant"] == variant]
+        tools = ("untraced", "gapless", "torch.profiler")
+        _row(variant, "the loop", [[row["wall_ns"][tool] for row in mine] for tool in tools])
+        for kind in mine[0]["gapless"]:
+            _row(variant, kind, [[], *([row[tool][kind] for row in mine] for tool in tools[1:])])
+
+
+def _row(variant: str, what: str, turns: list[list[float]]) -> None:
+    cells = (", ".join(f"{ns / 1e3:,.1f}" for ns in of_tool) for of_tool in turns)
+    print(f"| `{variant}` | {what} | {' | '.join(cells)} |")
 
 
 def _issued(timeline: Timeline) -> list[tuple[int, int, int]]:

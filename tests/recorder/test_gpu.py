@@ -158,7 +158,10 @@ def test_another_tool_that_asks_for_the_records(tmp_path: Path, words: tuple[str
     needs("cupti")
     said = record(tmp_path / "a.gapless", program="other.py", words=words)
     assert ("Another tool in the program asked" in said) is (not words)
-    assert (load(tmp_path / "a.gapless").ops.kind == OpKind.KERNEL).sum() == 15
+    timeline = load(tmp_path / "a.gapless")
+    kernels = int((timeline.ops.kind == OpKind.KERNEL).sum())
+    assert 5 <= kernels < 20 if not words else kernels == 20
+    assert ("calls-missing" in {unknown.what for unknown in timeline.unknown}) is (not words)
 
 
 def test_a_crash_leaves_what_was_flushed(tmp_path: Path) -> None:

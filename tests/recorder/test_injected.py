@@ -94,6 +94,44 @@ def test_ctrl_c_is_the_programs_business(fake: Any, content: Content, tmp_path: 
     assert len(content(tmp_path / "a.gapless").records[10]) >= 50
 
 
+def test_ctrl_c_ends_a_python_program_in_order(fake: Any, content: Content, tmp_path: Path) -> None:
+    """Python unwinds, ends, and then ends itself with the signal: too late for anything else."""
+    code = """
+import ctypes, os, signal
+cuda = ctypes.CDLL(os.environ["FAKE"])
+cuda.fake_init()
+try:
+    print("ready", flush=True)
+    signal.pause()
+finally:
+    cuda.fake_launch()
+"""
+    line = [
+        sys.executable,
+        "-m",
+        "gapless",
+        "record",
+        "-o",
+        str(tmp_path / "a.gapless"),
+        "--",
+        sys.executable,
+        "-c",
+        code,
+    ]
+    command = subprocess.Popen(
+        line, env=fake.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert command.stdout
+    assert command.stdout.readline() == "ready\n"
+    os.killpg(command.pid, signal.SIGINT)
+    _, said = command.communicate(timeout=60)
+    assert command.returncode == 128 + signal.SIGINT
+    assert "without closing" not in said
+    found = content(tmp_path / "a.gapless")
+    assert len(found.records[10]) == 1
+    assert [end.get("reason") for end in found.ends.values()] == ["exit", None]
+
+
 def test_a_request_to_end_is_passed_on(fake: Any, tmp_path: Path) -> None:
     line = [
         sys.executable,

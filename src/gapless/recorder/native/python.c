@@ -89,6 +89,13 @@ static const char *find_places(void) {
   return "The source lines of this Python version cannot be read: 3.11 to 3.14 are known.";
 }
 
+/* Has Python call it when it ends, after the program's own code. */
+void python_at_exit(void (*function)(void)) {
+  int (*at_exit)(void (*)(void));
+  *(void **)&at_exit = dlsym(RTLD_DEFAULT, "Py_AtExit");
+  if (at_exit) at_exit(function);
+}
+
 const char *python_start(void) {
   places = NULL, trust = UNTRIED;
   const char *why = find_places();

@@ -151,6 +151,16 @@ static void flush(bool whole) {
   if (options.addresses) accesses_drain();
 }
 
+static void write_end(const char *why) {
+  struct bytes json = {0};
+  bytes_text(&json, "{\"reason\": \"%s\", \"records\": %llu, \"dropped\": %llu", why,
+             (unsigned long long)atomic_load(&records_written), (unsigned long long)atomic_load(&records_dropped));
+  if (atomic_load(&until)) bytes_text(&json, ", \"until\": %llu", (unsigned long long)atomic_load(&until));
+  bytes_text(&json, "}");
+  file_block(END, &(struct iovec){json.at, json.count}, 1);
+  free(json.at);
+}
+
 /* Another tool may have come after the recorder: what it did to the recording, or the recording to it, is said. */
 static void say_who_else(const char *why) {
   uint32_t last = atomic_load(&records_last_call);
@@ -184,13 +194,7 @@ static void end(const char *why) {
   if (state != WAITING && !file_full()) say_who_else(why);
   records_finish();
   write_clock();
-  struct bytes json = {0};
-  bytes_text(&json, "{\"reason\": \"%s\", \"records\": %llu, \"dropped\": %llu", why,
-             (unsigned long long)atomic_load(&records_written), (unsigned long long)atomic_load(&records_dropped));
-  if (atomic_load(&until)) bytes_text(&json, ", \"until\": %llu", (unsigned long long)atomic_load(&until));
-  bytes_text(&json, "}");
-  file_block(END, &(struct iovec){json.at, json.count}, 1);
-  free(json.at);
+  write_end(why);
   cupti.cuptiUnsubscribe(subscriber);
   state = OVER;
 }
@@ -282,6 +286,14 @@ static void at_exit(void) {
   pthread_mutex_unlock(&state_lock);
 }
 
+/* Python ends. After Ctrl-C it then ends itself with the signal, and nothing is asked any more; but the program around an
+ * interpreter may also go on. So what there is is written, and how it ended for all that is known: a later end replaces it. */
+static void at_python_exit(void) {
+  pthread_mutex_lock(&state_lock);
+  if (state == RUNNING || state == ENDING) flush(true), write_clock(), write_end("exit");
+  pthread_mutex_unlock(&state_lock);
+}
+
 static bool start(char *problem, size_t room) {
   static bool prepared;
   if (state == WAITING || state == RUNNING || state == ENDING) return snprintf(problem, room, "a recording is running"), false;
@@ -303,7 +315,7 @@ static bool start(char *problem, size_t room) {
   write_process();
   write_clock();
   if (!records_start()) return snprintf(problem, room, "CUPTI takes no buffers"), file_note("no-cupti", problem), false;
-  if (!prepared) sem_init(&wake, 0, 0), pthread_atfork(NULL, NULL, in_forked_child), atexit(at_exit);
+  if (!prepared) sem_init(&wake, 0, 0), pthread_atfork(NULL, NULL, in_forked_child), atexit(at_exit), python_at_exit(at_python_exit);
   prepared = true;
   began = now_ns(CLOCK_MONOTONIC);
   state = WAITING;

@@ -129,6 +129,7 @@ void stacks_names(uint32_t *file, uint32_t *function, const char *file_text, siz
                   size_t function_bytes);
 
 const char *python_start(void); /* NULL, or why frames cannot be read */
+void python_at_exit(void (*function)(void));
 bool python_version(char *text, size_t room);
 uint64_t python_thread(void); /* Python's state of the calling thread, 0 where it has none */
 int python_frames(struct frame *frames, int room);
