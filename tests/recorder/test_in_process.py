@@ -83,7 +83,9 @@ def test_two_recordings_one_after_the_other(said: tuple[Path, dict[str, str]], c
         assert [int(row["correlationId"]) for row in found.records[10]] == list(range(first, first + 5))
         assert found.names == ["_Z4workPfmi"] * 5  # told again to the second file
         assert [found.lines_of(first)[0][2] for first in (first, first + 4)] == ["<module>", "<module>"]
-        assert found.ends[process["pid"]]["reason"] == "stop"
+        end = found.ends[process["pid"]]
+        assert end["reason"] == "stop"
+        assert found.records[10][-1]["start"] < end["until"]  # the wait for it is the recorder's own
 
 
 def test_what_cannot_be_is_said(said: tuple[Path, dict[str, str]]) -> None:

@@ -117,15 +117,26 @@ void calls_record(bool on, bool attached) {
   }
 }
 
-static void watch(CUpti_SubscriberHandle subscriber, bool on, const char *const *list, size_t count) {
-  static const CUpti_CallbackDomain domains[] = {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_CB_DOMAIN_DRIVER_API};
+static const CUpti_CallbackDomain domains[] = {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_CB_DOMAIN_DRIVER_API};
+
+void calls_watch(CUpti_SubscriberHandle subscriber) {
   for (size_t i = 0; i < COUNT(domains); i++)
     for (uint32_t call = 1; call < CALL_IDS; call++) {
       const char *name = name_of(domains[i], call);
-      if (name && starts(name, list, count)) cupti.cuptiEnableCallback(on, subscriber, domains[i], call);
+      if (name && starts(name, placed, COUNT(placed))) cupti.cuptiEnableCallback(1, subscriber, domains[i], call);
     }
 }
 
-void calls_watch(CUpti_SubscriberHandle subscriber) { watch(subscriber, true, placed, COUNT(placed)); }
-
-void calls_watch_launches(CUpti_SubscriberHandle subscriber, bool on) { watch(subscriber, on, launches, COUNT(launches)); }
+/* Some times a second: they are looked up by name once. */
+void calls_watch_launches(CUpti_SubscriberHandle subscriber, bool on) {
+  static struct { CUpti_CallbackDomain domain; uint32_t call; } found[64];
+  static size_t count;
+  static bool looked;
+  for (size_t i = 0; !looked && i < COUNT(domains); i++)
+    for (uint32_t call = 1; call < CALL_IDS && count < COUNT(found); call++) {
+      const char *name = name_of(domains[i], call);
+      if (name && starts(name, launches, COUNT(launches))) found[count].domain = domains[i], found[count++].call = call;
+    }
+  looked = true;
+  for (size_t i = 0; i < count; i++) cupti.cuptiEnableCallback(on, subscriber, found[i].domain, found[i].call);
+}

@@ -371,6 +371,7 @@ EXPORTED int gapless_recorder_stop(void) {
   atomic_store(&thread_ends, true);
   record_wake();
   pthread_join(thread, NULL);
+  if (state == RUNNING) was_all("stop"); /* the wait below is not the program's */
   if (current && synchronize && current(&context) == 0 && context) synchronize();
   pthread_mutex_lock(&state_lock);
   end("stop");

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from gapless.model.kinds import CallKind, MemoryKind, OpKind, StreamKind
+from gapless.timeline.frames import user_place
 from gapless.timeline.sources import load
 from gapless.timeline.timeline import MarkKind, RangeKind, Timeline, TouchKind
 
@@ -102,8 +103,45 @@ def test_a_pytorch_program() -> None:
 
 
 def test_a_recording_begun_in_the_middle_does_not_guess_the_kinds_of_older_streams() -> None:
+    """One of a recorder that did not ask the driver."""
     timeline = recording("range")
     told = {stream.id: stream.kind for stream in timeline.streams}
     assert told.pop(7) is StreamKind.LEGACY
     assert set(told.values()) == {StreamKind.UNKNOWN}
     assert "stream-kinds" in {unknown.what for unknown in timeline.unknown}
+
+
+def test_a_recording_from_within_tells_of_what_is_older() -> None:
+    timeline = recording("within")
+    (device,) = timeline.devices
+    assert (device.name, device.sms) == ("NVIDIA H200", 132)
+    used = {timeline.streams[row].kind for row in timeline.ops.stream.tolist()}
+    assert used == {StreamKind.BLOCKING, StreamKind.NON_BLOCKING}
+    assert {TouchKind.READ, TouchKind.WRITE, TouchKind.ARGUMENT} <= set(timeline.touches.kind.tolist())
+    assert not timeline.unknown
+
+
+def test_a_range_of_a_domain_has_its_device_and_streams() -> None:
+    timeline = recording("range_domain")
+    assert timeline.ops.kind.tolist() == [OpKind.KERNEL] * 5
+    assert timeline.devices[0].sms == 132
+    assert [(stream.kind, stream.inferred) for stream in timeline.streams] == [(StreamKind.LEGACY, False)]
+
+
+def test_what_autograd_issues_has_the_line_that_waits_for_it() -> None:
+    timeline = recording("autograd")
+    engine = [row for row, thread in enumerate(timeline.threads) if thread.name.startswith("pt_autograd")]
+    mine = np.isin(timeline.calls.thread, engine)
+    assert mine.sum() > 20
+    stacks = {timeline.name_of(row) for row in timeline.calls.stack[mine].tolist() if row >= 0}
+    assert stacks
+    assert all(stack.count("waiting for autograd") == stack.count(";") + 1 for stack in stacks)
+    places = {user_place(stack) for stack in stacks}
+    assert {(Path(file).name, line, function) for file, line, function in places} == {
+        ("training.py", 15, "step, waiting for autograd")
+    }
+
+
+def test_records_that_another_tool_took_are_missed() -> None:
+    timeline = recording("other_tool")
+    assert {"calls-missing", "records-taken"} <= {unknown.what for unknown in timeline.unknown}
