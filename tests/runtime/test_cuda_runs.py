@@ -65,7 +65,7 @@ def test_a_run_that_was_killed_is_taken_up_where_it_was(tmp_path: Path) -> None:
     rest = child(RESUMED, tmp_path, 0)
     assert rest.returncode == 0, rest.stderr
     chunks = X.nbytes >> 20
-    assert 0 < int(rest.stdout) <= chunks // 2
+    assert 0 < int(rest.stdout) <= chunks // 2 + 1  # the chunk at which it was killed stands in no journal
     assert np.array_equal(np.load(tmp_path / "y.npy"), Y)
 
 

@@ -5,6 +5,7 @@ All contenders of a comparison run in the same process over the same data, in tu
 
 from __future__ import annotations
 
+import random
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -327,14 +328,14 @@ def _race(
             raise GaplessError(f"{name} gave a wrong result in {case.name!r}.")
         del got
         case.seconds[name] = []
-    turn = list(ways.items())
+    turn, order = list(ways.items()), random.Random(0)
     for _ in range(runs):
+        order.shuffle(turn)  # what one leaves to the system to clear up is not always the same one's burden
         for name, run in turn:
             start = perf_counter()
             result = run()
             case.seconds[name].append(perf_counter() - start)
             del result
-        turn.append(turn.pop(0))  # what one leaves to the system to clear up is not always the same one's burden
 
 
 def _points(curve: list[list[float]]) -> tuple[tuple[float, ...], ...]:

@@ -81,6 +81,8 @@ def test_every_layout_says_the_same(kineto: SimpleNamespace) -> None:
         ("CopyHostToDevice", OpKind.H2D, MemoryKind.UNKNOWN, MemoryKind.UNKNOWN),
         ("CopyDeviceToHost", OpKind.D2H, MemoryKind.UNKNOWN, MemoryKind.UNKNOWN),
         ("Memcpy <unknown> (Pinned -> Device)", OpKind.H2D, MemoryKind.PINNED, MemoryKind.DEVICE),
+        ("Memcpy DtoH (Device -> Device)", OpKind.P2P, MemoryKind.DEVICE, MemoryKind.DEVICE),
+        ("Memcpy HtoD (Device -> Device)", OpKind.P2P, MemoryKind.DEVICE, MemoryKind.DEVICE),
     ],
 )
 def test_a_copy_says_its_direction_and_memories(

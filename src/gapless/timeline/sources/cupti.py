@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.model.kinds import CallKind
+from gapless.model.kinds import CallKind, OpKind
 from gapless.timeline.sources.assembly import CallsById, Places, on_several
 from gapless.timeline.sources.columns import Columns, in_order, joined, take
 from gapless.timeline.sources.losses import Losses
@@ -59,10 +59,14 @@ def of_calls(values: NDArray[Any], call: Int64) -> NDArray[Any]:
 
 
 def unlink_doubtful(ops: Columns, calls: Columns, by_id: CallsById, losses: Losses) -> None:
-    """Take back links to calls where the id is of several calls, or of work on several streams that is no graph's."""
+    """Take back links to calls where the id is of several calls, or of work on several streams.
+
+    A graph has work on several streams, and a copy between devices a leg on each.
+    """
     several = on_several(ops["correlation"], ops["stream"])
-    graph = (ops["graph"] >= 0) | (of_calls(calls["kind"], ops["call"]) == CallKind.GRAPH_LAUNCH)
-    doubtful = (ops["call"] >= 0) & (by_id.rows(ops["correlation"])[1] | (several & ~graph))
+    spread = (ops["graph"] >= 0) | (of_calls(calls["kind"], ops["call"]) == CallKind.GRAPH_LAUNCH)
+    spread |= ops["kind"] == OpKind.P2P
+    doubtful = (ops["call"] >= 0) & (by_id.rows(ops["correlation"])[1] | (several & ~spread))
     losses.add(_AMBIGUOUS, int(doubtful.sum()))
     ops["call"] = np.where(doubtful, NONE, ops["call"])
 

@@ -149,7 +149,8 @@ def _copy(copy: str, src: str, dst: str, *, away: bool) -> tuple[OpKind | None, 
     ends = copy.removeprefix("UVM_").replace("TO", "to")
     sides = (ends[0] + ends[-1]).replace("A", "D") if ends else "".join(map(_side, memories))
     kind = _BY_ENDS.get(sides)
-    if away and kind in (OpKind.D2D, None):
+    leg = kind in (OpKind.H2D, OpKind.D2H) and memories == [MemoryKind.DEVICE] * 2  # of a copy that two devices share
+    if leg or (away and kind in (OpKind.D2D, None)):
         kind = OpKind.P2P
     name = f"Memcpy {ends or '?'} ({_spelt(src or 'UNKNOWN')} -> {_spelt(dst or 'UNKNOWN')})"
     return kind, f"Unified {name}" if copy.startswith("UVM_") else name, memories[0], memories[1]

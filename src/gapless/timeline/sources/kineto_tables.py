@@ -232,6 +232,8 @@ def direction(name: str) -> tuple[int, int, int]:
         kind = _BY_ENDS.get(ends[1][0].replace("A", "D") + ends[2][0].replace("A", "D"), -1)
     else:
         kind = _BY_ENDS.get(_side(src) + _side(dst), -1)
+    if kind in (OpKind.H2D, OpKind.D2H) and src == dst == MemoryKind.DEVICE:  # a leg of a copy that two devices share
+        kind = OpKind.P2P
     return kind, src, dst
 
 
@@ -264,10 +266,14 @@ def _of_calls(values: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
 
 
 def _unlink_doubtful(ops: Columns, calls: Columns, by_id: CallsById, losses: Losses) -> None:
-    """Take back links by an id that several calls have, or work on several streams that no graph launched."""
+    """Take back links by an id that several calls have, or work on several streams.
+
+    A graph has work on several streams, and a copy between devices a leg on each.
+    """
     several = on_several(ops["correlation"], ops["stream"])
-    graph = (ops["graph"] >= 0) | (_of_calls(calls["kind"], ops["call"]) == CallKind.GRAPH_LAUNCH)
-    doubtful = (ops["call"] >= 0) & (by_id.rows(ops["correlation"])[1] | (several & ~graph))
+    spread = (ops["graph"] >= 0) | (_of_calls(calls["kind"], ops["call"]) == CallKind.GRAPH_LAUNCH)
+    spread |= ops["kind"] == OpKind.P2P
+    doubtful = (ops["call"] >= 0) & (by_id.rows(ops["correlation"])[1] | (several & ~spread))
     losses.add(_AMBIGUOUS, int(doubtful.sum()))
     ops["call"] = np.where(doubtful, -1, ops["call"])
 

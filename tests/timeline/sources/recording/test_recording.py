@@ -55,7 +55,7 @@ def test_a_kernel_has_its_shape(made: SimpleNamespace) -> None:
 def test_memory_kinds_have_cuptis_numbers(made: SimpleNamespace, number: int, kind: MemoryKind) -> None:
     timeline = made.read(made.begun().records([made.copy(0, 5, 1, (1, number, 3))]).end())
     assert timeline.ops.src.tolist() == [kind]
-    assert timeline.ops.kind.tolist() == [OpKind.H2D]
+    assert timeline.ops.kind.tolist() == [OpKind.P2P if kind is MemoryKind.DEVICE else OpKind.H2D]  # see "legs", below
 
 
 @pytest.mark.parametrize(
@@ -71,6 +71,22 @@ def test_a_copy_between_devices_is_a_peer_copy(made: SimpleNamespace) -> None:
     away = {"deviceId": 0, "contextId": 1, "streamId": 7, "srcDeviceId": 0, "dstDeviceId": 1, "bytes": 64}
     record = (22, away | {"copyKind": 8, "srcKind": 3, "dstKind": 3, "start": made.B, "end": made.B + 9})
     assert made.read(made.begun().records([record]).end()).ops.kind.tolist() == [OpKind.P2P]
+
+
+def test_the_legs_of_a_copy_that_two_devices_share_are_one_call(made: SimpleNamespace) -> None:
+    """Without peer access, CUPTI tells an upload and a download, each from device to device (driver 580)."""
+    on_second = {"deviceId": 1, "contextId": 2, "streamId": 9}
+    records = [
+        made.call("cudaMemcpyAsync", 0, 5, 1),
+        made.copy(10, 20, 1, (2, 3, 3)),
+        made.copy(22, 32, 1, (1, 3, 3), **on_second),
+        made.call("cudaMemcpyAsync", 40, 45, 2),
+        made.copy(50, 60, 2, (1, 2, 3)),
+        made.copy(50, 60, 2, (1, 2, 3), **on_second),
+    ]
+    timeline = made.read(made.begun().records(records).end())
+    assert timeline.ops.kind.tolist() == [OpKind.P2P, OpKind.P2P, OpKind.H2D, OpKind.H2D]
+    assert timeline.ops.call.tolist() == [0, 0, -1, -1]
 
 
 def test_memsets_graphs_and_their_nodes(made: SimpleNamespace) -> None:
