@@ -135,7 +135,7 @@ def test_what_autograd_launches_has_the_line_that_waits_for_it(tmp_path: Path) -
     assert launches
     places = [user_place(timeline.name_of(int(calls.stack[row]))) for row in launches]
     backward = line_of("training.py", "backward")
-    waiting = [place for place in places if place[1:] == (backward, "step, waiting for autograd")]
+    waiting = [place for place in places if place[1:] == (backward, "step (autograd)")]
     assert len(waiting) > len(places) / 2
     assert {place for place in places if place[1] != backward} <= {("", 0, "")}
 

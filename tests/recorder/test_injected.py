@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from gapless.recorder import library
-from gapless.timeline.sources import load
 from gapless.timeline.sources.recording_format import Block, Space
 
 HERE = Path(__file__).parent
@@ -207,17 +206,6 @@ def test_a_program_without_cuda(fake: Any, tmp_path: Path) -> None:
     assert ("no NVIDIA driver" in done.stderr) is bool(library.missing_driver())
 
 
-def test_cupti_held_by_another(fake: Any, content: Content, tmp_path: Path) -> None:
-    fake.environment["FAKE_BUSY"] = "1"
-    try:
-        done = fake.record(tmp_path / "a.gapless", command=[fake.program, "5", "0", "exit"])
-    finally:
-        del fake.environment["FAKE_BUSY"]
-    assert done.returncode == 5  # the program runs as it would alone
-    assert "another profiler holds CUPTI" in done.stderr
-    assert [note["what"] for note in content(tmp_path / "a.gapless").notes] == ["cupti-busy"]
-
-
 def test_a_libcupti_that_cannot_be_loaded(fake: Any, tmp_path: Path) -> None:
     (tmp_path / "libcupti.so.13").write_bytes(b"\x7fELF, and no library for all that")
     environment = {**fake.environment, "GAPLESS_CUPTI": str(tmp_path / "libcupti.so.13")}
@@ -249,87 +237,6 @@ def test_a_limit_on_file_sizes_is_no_death_for_the_program(fake: Any, tmp_path: 
     done = subprocess.run(command, env=fake.environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 5, done.stderr
     assert path.stat().st_size <= limit << 10
-
-
-def test_a_range_and_nothing_else(fake: Any, content: Content, tmp_path: Path) -> None:
-    code = """
-import ctypes, os
-cuda = ctypes.CDLL(os.environ["FAKE"])
-cuda.fake_init()
-for name in (b"other", b"mine"):
-    for _ in range(2):
-        cuda.fake_launch()
-        cuda.fake_push(name)
-        cuda.fake_push(b"inner")
-        cuda.fake_launch()
-        cuda.fake_pop()
-        cuda.fake_launch()
-        cuda.fake_pop()
-"""
-    fake.record(tmp_path / "a.gapless", "--range", "mine", command=[sys.executable, "-c", code])
-    found = content(tmp_path / "a.gapless")
-    first = [int(row["correlationId"]) for row in found.records[10]]
-    assert first[:2] == [8, 9]  # 1 to 6: the other range; 7: before mine
-    done = fake.record(tmp_path / "b.gapless", "--range", "none", command=[sys.executable, "-c", code])
-    assert "No NVTX range named none" in done.stderr
-
-
-RANGES = """
-import ctypes, os, sys, threading
-cuda = ctypes.CDLL(os.environ["FAKE"])
-cuda.fake_register.restype = ctypes.c_void_p
-cuda.fake_start.restype = cuda.fake_domain.restype = ctypes.c_uint64
-early, domain, other = (ctypes.c_void_p(number) for number in (0, 0x1000, 0x2000))
-before = ctypes.c_void_p(cuda.fake_register(domain, b"early"))
-cuda.fake_init()
-late, inner = (ctypes.c_void_p(cuda.fake_register(domain, text)) for text in (b"late", b"inner"))
-
-def launch(count):
-    for _ in range(count):
-        cuda.fake_launch()
-
-def on_a_thread(work, *how):
-    thread = threading.Thread(target=work, args=how)
-    thread.start()
-    thread.join()
-
-launch(1)
-first = cuda.fake_start(b"started")
-second = cuda.fake_start(b"started")
-launch(2)
-cuda.fake_end(ctypes.c_void_p(second))
-on_a_thread(lambda: (launch(1), cuda.fake_end(ctypes.c_void_p(first))))
-launch(1)
-for string in (late, before):
-    cuda.fake_domain(33, domain, string)
-    cuda.fake_domain(33, domain, inner)
-    cuda.fake_domain(33, other, inner)
-    cuda.fake_domain_end(34, other, None)
-    cuda.fake_domain_end(34, other, None)
-    launch(4)
-    cuda.fake_domain_end(34, domain, None)
-    launch(1)
-    cuda.fake_domain_end(34, domain, None)
-    launch(1)
-begun = cuda.fake_domain(31, domain, inner)
-on_a_thread(launch, 6)
-cuda.fake_domain_end(32, domain, ctypes.c_void_p(begun))
-launch(1)
-"""
-
-
-@pytest.mark.parametrize(
-    ("name", "first", "count"), [("started", 2, 3), ("late", 6, 5), ("early", 12, 5), ("inner", 6, 4), ("gone", 0, 0)]
-)
-def test_ranges_that_are_started_and_those_of_domains(
-    fake: Any, tmp_path: Path, name: str, first: int, count: int
-) -> None:
-    """Strings may be registered before the recorder is there; other domains' ranges are others."""
-    path = tmp_path / "a.gapless"
-    done = fake.record(path, "--range", name, command=[sys.executable, "-c", RANGES])
-    assert ("No NVTX range" in done.stderr) is (count == 0)
-    if count:
-        assert sorted(load(path).ops.correlation.tolist()) == list(range(first, first + count))
 
 
 def test_a_program_that_closes_all_files(fake: Any, content: Content, tmp_path: Path) -> None:
@@ -402,42 +309,3 @@ def test_a_program_that_removes_its_recording_keeps_its_status(fake: Any, tmp_pa
     assert done.returncode == 7
     assert "cannot be read any more" in done.stderr
     assert not list(tmp_path.iterdir())
-
-
-def test_another_tool_that_takes_the_records_is_told_of(fake: Any, content: Content, tmp_path: Path) -> None:
-    code = """
-import ctypes, os
-cuda = ctypes.CDLL(os.environ["FAKE"])
-cuda.fake_init()
-cuda.fake_launch()
-if len(os.sys.argv) > 1:
-    cuda.fake_take()
-cuda.fake_launch()
-"""
-    for words, notes in (([], ["kind-refused"]), (["take"], ["kind-refused", "records-taken"])):
-        path = tmp_path / f"{len(words)}.gapless"
-        done = fake.record(path, command=[sys.executable, "-c", code, *words])
-        found = content(path)
-        assert [note["what"] for note in found.notes] == notes
-        assert len(found.records[10]) == 2  # also what it had not got yet
-        assert ("Another tool" in done.stderr) is bool(words)
-
-
-@pytest.mark.parametrize(
-    ("file", "name", "told"),
-    [("torch/profiler/profiler.py", "_KinetoProfile", True), ("torch/autograd/profiler.py", "profile", True),
-     ("torch/autograd/profiler.py", "emit_nvtx", False), ("my/profiler.py", "profile", False)],
-)  # fmt: skip
-def test_torch_profiler_in_a_recorded_program_is_told_of(
-    fake: Any, content: Content, tmp_path: Path, file: str, name: str, told: bool
-) -> None:
-    code = """
-import ctypes, os, sys
-cuda = ctypes.CDLL(os.environ["FAKE"])
-cuda.fake_init()
-text = "class NAME:\\n    def __exit__(self):\\n        cuda.fake_launch()\\nNAME().__exit__()"
-exec(compile(text.replace("NAME", sys.argv[2]), sys.argv[1], "exec"), {"cuda": cuda})
-"""
-    done = fake.record(tmp_path / "a.gapless", command=[sys.executable, "-c", code, f"/lib/{file}", name])
-    assert ("torch.profiler" in done.stderr) is told
-    assert ("torch-profiler" in [note["what"] for note in content(tmp_path / "a.gapless").notes]) is told

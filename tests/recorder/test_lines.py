@@ -94,8 +94,8 @@ def test_autograd_works_for_the_thread_that_waits_for_it(
         assert found.lines_of(call) == [graph, (str(here), 8, "step"), (str(here), 12 + (call > 4), "<module>")]
         assert {row["what"] for row in found.stack_rows if row["stack"] == found.callsites[call]} == {2}
     assert sorted(found.callsites) == [*range(1, 8), 11]
-    places = {user_place(text) for text in load(tmp_path / "a.gapless").strings if "waiting for" in text}
-    assert places == {(str(here), 8, "step, waiting for autograd")}
+    places = {user_place(text) for text in load(tmp_path / "a.gapless").strings if "(autograd)" in text}
+    assert places == {(str(here), 8, "step (autograd)")}
 
 
 def test_deep_recursion_is_cut_and_many_stacks_are_kept(

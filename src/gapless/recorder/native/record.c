@@ -40,68 +40,6 @@ void record_wake(void) { sem_post(&wake); }
 
 static void complain(const char *text) { fprintf(stderr, "gapless: not recording: %s\n", text); }
 
-/* --- what is said of the process */
-static void add_command(struct bytes *json) {
-  char command[16384];
-  FILE *file = fopen("/proc/self/cmdline", "re");
-  size_t length = file ? fread(command, 1, sizeof command - 1, file) : 0;
-  if (file) fclose(file);
-  command[length] = 0;
-  bytes_text(json, ", \"command\": [");
-  for (size_t at = 0; at < length; at += strlen(command + at) + 1) {
-    if (at) bytes_text(json, ", ");
-    bytes_json(json, command + at, strlen(command + at));
-  }
-  bytes_text(json, "]");
-}
-
-static void add_environment(struct bytes *json) {
-  static const char *const names[] = {
-      "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LAUNCH_BLOCKING", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_MODULE_LOADING",
-      "CUDA_DEVICE_MAX_COPY_CONNECTIONS", "CUDA_SCALE_LAUNCH_QUEUES", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF",
-      "PYTORCH_NO_CUDA_MEMORY_CACHING", "CUPY_ACCELERATORS", "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
-      "NCCL_LAUNCH_MODE", "RANK", "LOCAL_RANK", "WORLD_SIZE",
-  };
-  const char *comma = "";
-  bytes_text(json, ", \"environment\": {");
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-    const char *value = getenv(names[i]);
-    if (!value) continue;
-    bytes_text(json, "%s\"%s\": ", comma, names[i]);
-    bytes_json(json, value, strlen(value));
-    comma = ", ";
-  }
-  bytes_text(json, "}");
-}
-
-static void write_process(void) {
-  struct bytes json = {0};
-  char executable[4096], host[256] = "", python[32] = "";
-  ssize_t length = readlink("/proc/self/exe", executable, sizeof executable);
-  uint32_t version = 0;
-  int driver = 0;
-  int (*driver_version)(int *) = (int (*)(int *))cuda_function("cuDriverGetVersion");
-  cupti.cuptiGetVersion(&version);
-  if (driver_version) driver_version(&driver);
-  gethostname(host, sizeof host - 1);
-  python_version(python, sizeof python);
-  bytes_text(&json, "{\"pid\": %d, \"parent\": %d", (int)getpid(), (int)getppid());
-  add_command(&json);
-  bytes_text(&json, ", \"executable\": ");
-  bytes_json(&json, executable, length > 0 ? (size_t)length : 0);
-  bytes_text(&json, ", \"host\": ");
-  bytes_json(&json, host, strlen(host));
-  bytes_text(&json, ", \"started\": %llu, \"gapless\": ", (unsigned long long)now_ns(CLOCK_REALTIME));
-  bytes_json(&json, options.version, strlen(options.version));
-  bytes_text(&json, ", \"cupti\": %u, \"headers\": %u, \"driver\": %d, \"how\": \"%s\", \"python\": ", version,
-             (unsigned)CUPTI_API_VERSION, driver, options.attached ? "attached" : "injected");
-  bytes_json(&json, python, strlen(python));
-  add_environment(&json);
-  bytes_text(&json, "}");
-  file_block(PROCESS, &(struct iovec){json.at, json.count}, 1);
-  free(json.at);
-}
-
 static void write_clock(void) {
   struct { uint64_t cupti, realtime, monotonic; } row;
   uint64_t before = now_ns(CLOCK_MONOTONIC);
@@ -289,6 +227,7 @@ static void at_exit(void) {
 /* Python ends. After Ctrl-C it then ends itself with the signal, and nothing is asked any more; but the program around an
  * interpreter may also go on. So what there is is written, and how it ended for all that is known: a later end replaces it. */
 static void at_python_exit(void) {
+  if (state != RUNNING && state != ENDING) return; /* in a forked child the lock may be held by nobody */
   pthread_mutex_lock(&state_lock);
   if (state == RUNNING || state == ENDING) flush(true), write_clock(), write_end("exit");
   pthread_mutex_unlock(&state_lock);
@@ -312,7 +251,7 @@ static bool start(char *problem, size_t room) {
   atomic_store(&reason, NULL);
   atomic_store(&until, 0);
   atomic_store(&thread_ends, false);
-  write_process();
+  process_write();
   write_clock();
   if (!records_start()) return snprintf(problem, room, "CUPTI takes no buffers"), file_note("no-cupti", problem), false;
   if (!prepared) sem_init(&wake, 0, 0), pthread_atfork(NULL, NULL, in_forked_child), atexit(at_exit), python_at_exit(at_python_exit);

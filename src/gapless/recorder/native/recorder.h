@@ -5,6 +5,7 @@
  * writing too, happens on CUPTI's worker thread or on the recorder's own.
  *
  *   record.c   start and stop, options, the recorder's own thread
+ *   process.c  what is said of the process
  *   cupti.c    libcupti, opened at run time
  *   records.c  buffers of activity records, on their way to the file
  *   calls.c    which calls are recorded, which are asked for their source line
@@ -138,6 +139,9 @@ void python_describe(const struct frame *frame, struct stack_row *row, bool care
 enum { NATIVE_MEMORY = 32 << 10 }; /* bytes that native.c keeps for a thread */
 int native_frames(void *memory, struct frame *frames, int room);
 void native_describe(const struct frame *frame, struct stack_row *row);
+
+/* --- process.c */
+void process_write(void);
 
 /* --- record.c */
 struct options {

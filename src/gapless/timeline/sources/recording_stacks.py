@@ -55,7 +55,7 @@ def _texts(process: Process, wanted: NDArray[Any]) -> list[str]:
     for stack, depth, file, function, line, what, address in rows.tolist():
         name = process.text(Space.SOURCE, function)
         if what == _WAITING:
-            name = f"{name or '?'}, waiting for autograd"
+            name = f"{name or '?'} (autograd)"  # which works for this line, while it waits
         frame = _frame(process.text(Space.SOURCE, file), name, line, address, native=what == _NATIVE)
         frames.setdefault(stack, {})[depth] = frame
     return [";".join(frame for _, frame in sorted(frames.get(stack, {}).items()) if frame) for stack in wanted.tolist()]

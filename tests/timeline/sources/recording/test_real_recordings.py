@@ -135,10 +135,10 @@ def test_what_autograd_issues_has_the_line_that_waits_for_it() -> None:
     assert mine.sum() > 20
     stacks = {timeline.name_of(row) for row in timeline.calls.stack[mine].tolist() if row >= 0}
     assert stacks
-    assert all(stack.count("waiting for autograd") == stack.count(";") + 1 for stack in stacks)
+    assert all(stack.count("(autograd)") == stack.count(";") + 1 for stack in stacks)
     places = {user_place(stack) for stack in stacks}
     assert {(Path(file).name, line, function) for file, line, function in places} == {
-        ("training.py", 15, "step, waiting for autograd")
+        ("training.py", 15, "step (autograd)")
     }
 
 
