@@ -9,10 +9,14 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.model.kinds import CallKind, OpKind
 from gapless.timeline.sources.columns import Columns, distinct
+from gapless.timeline.sources.losses import Losses
 
 Int64: TypeAlias = NDArray[np.int64]
 Mask: TypeAlias = NDArray[np.bool_]
+
+_AMBIGUOUS = "Could not tell which call issued {events}: several calls or streams share the correlation id."
 
 
 class CallsById:
@@ -91,6 +95,24 @@ def repeated(table: Columns, names: Sequence[str]) -> Mask:
         order = np.lexsort((rows, *columns))
         found[rows[order[~new_groups(*(column[order] for column in columns))]]] = True
     return found
+
+
+def of_calls(values: NDArray[Any], call: Int64) -> NDArray[Any]:
+    """Give a column of the calls for each of these rows; -1 where the call is unknown."""
+    return np.where(call >= 0, values[call] if len(values) else -1, -1)
+
+
+def unlink_doubtful(ops: Columns, calls: Columns, by_id: CallsById, losses: Losses) -> None:
+    """Take back links to calls where the id is of several calls, or of work on several streams.
+
+    A graph has work on several streams, and a copy between devices a leg on each.
+    """
+    several = on_several(ops["correlation"], ops["stream"])
+    spread = (ops["graph"] >= 0) | (of_calls(calls["kind"], ops["call"]) == CallKind.GRAPH_LAUNCH)
+    spread |= ops["kind"] == OpKind.P2P
+    doubtful = (ops["call"] >= 0) & (by_id.rows(ops["correlation"])[1] | (several & ~spread))
+    losses.add(_AMBIGUOUS, int(doubtful.sum()))
+    ops["call"] = np.where(doubtful, -1, ops["call"])
 
 
 def on_several(ids: Int64, places: NDArray[Any]) -> Mask:

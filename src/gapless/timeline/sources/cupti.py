@@ -7,15 +7,14 @@ beside them: a place is one process on one device, and streams are at places.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.model.kinds import CallKind, OpKind
-from gapless.timeline.sources.assembly import CallsById, Places, on_several
+from gapless.model.kinds import CallKind
+from gapless.timeline.sources.assembly import CallsById, Places, of_calls
 from gapless.timeline.sources.columns import Columns, in_order, joined, take
-from gapless.timeline.sources.losses import Losses
 from gapless.timeline.timeline import MarkKind, Marks, Ops
 
 Int64: TypeAlias = NDArray[np.int64]
@@ -32,7 +31,6 @@ _MARK_OF_CALL = {
     CallKind.WAIT_EVENT: MarkKind.WAIT,
 }
 _FOR_EVENTS = (MarkKind.WAIT, MarkKind.SYNC_EVENT)
-_AMBIGUOUS = "Could not tell which call issued {events}: several calls or streams share the correlation id."
 
 
 def streams_of(table: Columns) -> tuple[Int64, Int64]:
@@ -51,24 +49,6 @@ def ops_of(work: Sequence[Columns], places: Places) -> Columns:
         tables.append(Ops.build(stream=places.rows(table["place"], table["streamId"]), **own))
     parts = [{name: table.column(name) for name in Ops.__slots__} for table in tables]
     return in_order(joined(parts))
-
-
-def of_calls(values: NDArray[Any], call: Int64) -> NDArray[Any]:
-    """Give a column of the calls for each of these rows; -1 where the call is unknown."""
-    return np.where(call >= 0, values[call] if len(values) else NONE, NONE)
-
-
-def unlink_doubtful(ops: Columns, calls: Columns, by_id: CallsById, losses: Losses) -> None:
-    """Take back links to calls where the id is of several calls, or of work on several streams.
-
-    A graph has work on several streams, and a copy between devices a leg on each.
-    """
-    several = on_several(ops["correlation"], ops["stream"])
-    spread = (ops["graph"] >= 0) | (of_calls(calls["kind"], ops["call"]) == CallKind.GRAPH_LAUNCH)
-    spread |= ops["kind"] == OpKind.P2P
-    doubtful = (ops["call"] >= 0) & (by_id.rows(ops["correlation"])[1] | (several & ~spread))
-    losses.add(_AMBIGUOUS, int(doubtful.sum()))
-    ops["call"] = np.where(doubtful, NONE, ops["call"])
 
 
 def own(process: Int64, numbers: Int64, none: int = 0) -> Int64:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gapless.model.kinds import CallKind, MemoryKind, OpKind, StreamKind
 from gapless.timeline.apis import call_kind, is_loading
-from gapless.timeline.sources.assembly import CallsById, Places, on_several, overlaps, repeated
+from gapless.timeline.sources.assembly import CallsById, Places, of_calls, overlaps, repeated, unlink_doubtful
 from gapless.timeline.sources.columns import Columns, in_order, take
 from gapless.timeline.sources.losses import Losses
 from gapless.timeline.timeline import (
@@ -47,7 +47,6 @@ _IN_WORDS = re.compile(r"\((?:([\w ?]+) -> )?([\w ?]+)\)")
 _WHOLE = re.compile(r"-?\d{1,18}")
 
 _REPEATED = "Left out {events}: exact repeats of another."
-_AMBIGUOUS = "Could not tell which call issued {events}: several calls or streams share the correlation id."
 _DIRECTION = "Took {events} as copies inside the device: the trace does not say between which memories."
 
 
@@ -82,9 +81,9 @@ def timeline(rows: KinetoRows, source: str, facts: Mapping[str, Any], losses: Lo
     places = Places(_stream_columns(rows))
     ops = _ops(rows, places, strings, losses)
     ops["call"] = by_id.rows(ops["correlation"])[0]
-    by_graph = (ops["graph"] >= 0) | (_of_calls(calls["kind"], ops["call"]) == CallKind.GRAPH_LAUNCH)
+    by_graph = (ops["graph"] >= 0) | (of_calls(calls["kind"], ops["call"]) == CallKind.GRAPH_LAUNCH)
     ops = _once(ops, ("name", "stream", "end", "correlation"), tick, (ops["correlation"] > 0) & ~by_graph, losses)
-    _unlink_doubtful(ops, calls, by_id, losses)
+    unlink_doubtful(ops, calls, by_id, losses)
 
     marks = _marks(rows.marks, calls, by_id, places)
     ranges = in_order(rows.ranges)
@@ -260,24 +259,6 @@ def _fill_from_hip(ops: Columns, hip: Columns) -> None:
         column[rows] = hip[name][first[at[rows]]]
 
 
-def _of_calls(values: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
-    """Give a column of the calls for each of these rows; -1 where the call is unknown."""
-    return np.where(rows >= 0, values[rows] if len(values) else -1, -1)
-
-
-def _unlink_doubtful(ops: Columns, calls: Columns, by_id: CallsById, losses: Losses) -> None:
-    """Take back links by an id that several calls have, or work on several streams.
-
-    A graph has work on several streams, and a copy between devices a leg on each.
-    """
-    several = on_several(ops["correlation"], ops["stream"])
-    spread = (ops["graph"] >= 0) | (_of_calls(calls["kind"], ops["call"]) == CallKind.GRAPH_LAUNCH)
-    spread |= ops["kind"] == OpKind.P2P
-    doubtful = (ops["call"] >= 0) & (by_id.rows(ops["correlation"])[1] | (several & ~spread))
-    losses.add(_AMBIGUOUS, int(doubtful.sum()))
-    ops["call"] = np.where(doubtful, -1, ops["call"])
-
-
 def _marks(rows: Columns, calls: Columns, by_id: CallsById, places: Places) -> Columns:
     """Make the marks: what the device's rows say, and the records and waits that only the host's calls tell of.
 
@@ -316,7 +297,7 @@ def _timed_by_calls(marks: Columns, calls: Columns) -> Columns:
     if not untimed.any():
         return marks
     for name in ("start", "end"):
-        marks[name] = np.where(untimed, _of_calls(calls[name], marks["call"]), marks[name])
+        marks[name] = np.where(untimed, of_calls(calls[name], marks["call"]), marks[name])
     return take(marks, ~untimed | (marks["call"] >= 0))
 
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from gapless.model.errors import GaplessError
 from gapless.timeline.sources import nsys_rows as rows
-from gapless.timeline.sources.assembly import CallsById, Places, overlaps
+from gapless.timeline.sources.assembly import CallsById, Places, overlaps, unlink_doubtful
 from gapless.timeline.sources.columns import Numbering, in_order
-from gapless.timeline.sources.cupti import marks_of, ops_of, streams_of, told_marks, unlink_doubtful
+from gapless.timeline.sources.cupti import marks_of, ops_of, streams_of, told_marks
 from gapless.timeline.sources.losses import Losses
 from gapless.timeline.sources.nsys_database import Database, text_of, whole
 from gapless.timeline.sources.nsys_ids import Devices, Processes, Threads

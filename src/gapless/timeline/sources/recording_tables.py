@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gapless.model.kinds import OpKind
 from gapless.timeline.apis import call_kind
-from gapless.timeline.sources.assembly import CallsById, overlaps
+from gapless.timeline.sources.assembly import CallsById, of_calls, overlaps, unlink_doubtful
 from gapless.timeline.sources.assembly import Places as Streams
 from gapless.timeline.sources.columns import Columns, Numbering, in_order, joined, take
 from gapless.timeline.sources.cupti import (
@@ -18,12 +18,10 @@ from gapless.timeline.sources.cupti import (
     NO_TIME,
     NONE,
     marks_of,
-    of_calls,
     ops_of,
     own,
     streams_of,
     told_marks,
-    unlink_doubtful,
 )
 from gapless.timeline.sources.cupti_rows import (
     COPIES,
