@@ -19,13 +19,15 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-struct places { /* of one Python version with the lock, 64 bits; up to 3.12 nobody tells them but the headers */
+struct places { /* of one Python version with the lock, 64 bits: where it does not tell them itself */
   unsigned minor, state, current, code, previous, instruction;
   unsigned filename, qualname, first_line, lines, start, ascii, compact;
 };
 static const struct places known[] = {
     {11, 56, 8, 32, 48, 56, 112, 128, 72, 136, 184, 48, 72},
     {12, 56, 0, 0, 8, 56, 112, 128, 68, 136, 192, 40, 56},
+    {13, 72, ~0u, 0, 8, 56, 112, 128, 68, 136, 200, 40, 56},
+    {14, 72, ~0u, 0, 8, 56, 112, 128, 68, 136, 208, 40, 56},
 };
 enum { TYPE = 8, TEXT_LENGTH = 16, TEXT_STATE = 32, BYTES_SIZE = 16, BYTES = 32, TAGS = 7 };
 
@@ -64,28 +66,30 @@ bool python_version(char *text, size_t room) {
   return true;
 }
 
+/* What the interpreter tells; NULL, or why that is of no use. */
+static const char *take_told(const uint64_t *all, size_t which) {
+  const uint64_t *thread_at = all + told_at[which].thread, *frame = all + told_at[which].frame, *code = all + told_at[which].code,
+                 *object = all + told_at[which].object, *bytes = all + told_at[which].bytes, *text = all + told_at[which].text;
+  if (all[2]) return "The source lines of a Python without the interpreter's lock (free-threaded) cannot be read.";
+  if (object[1] != TYPE || bytes[1] != BYTES_SIZE || bytes[2] != BYTES || text[1] != TEXT_STATE || text[2] != TEXT_LENGTH ||
+      frame[1] + 8 > FRAME_BYTES || frame[2] + 8 > FRAME_BYTES || frame[3] + 8 > FRAME_BYTES)
+    return "The source lines of this build of Python cannot be read: its objects are laid out in a way of their own.";
+  told = (struct places){told_at[which].minor, (unsigned)thread_at[4], ~0u, (unsigned)frame[2], (unsigned)frame[1],
+                         (unsigned)frame[3], (unsigned)code[1], (unsigned)code[3], (unsigned)code[5], (unsigned)code[4],
+                         (unsigned)code[9], (unsigned)text[3], (unsigned)text[3] + 16};
+  places = &told;
+  return NULL;
+}
+
 /* NULL, or why the places cannot be had. */
 static const char *find_places(void) {
   unsigned long version = running();
   unsigned minor = version >> 24 == 3 ? (version >> 16) & 255 : 0;
+  const uint64_t *all = dlsym(RTLD_DEFAULT, "_PyRuntime");
+  for (size_t i = 0; i < sizeof told_at / sizeof *told_at; i++)
+    if (minor == told_at[i].minor && all && memcmp(all, "xdebugpy", 8) == 0 && all[1] == version) return take_told(all, i);
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
     if (minor == known[i].minor) return places = &known[i], NULL;
-  for (size_t i = 0; i < sizeof told_at / sizeof *told_at; i++) {
-    const uint64_t *told_by = dlsym(RTLD_DEFAULT, "_PyRuntime");
-    if (minor != told_at[i].minor) continue;
-    if (!told_by || memcmp(told_by, "xdebugpy", 8) != 0 || told_by[1] != version)
-      return "The source lines of this Python cannot be read: it does not tell where its frames are.";
-    if (told_by[2]) return "The source lines of a Python without the interpreter's lock (free-threaded) cannot be read.";
-    const uint64_t *thread_at = told_by + told_at[i].thread, *frame = told_by + told_at[i].frame, *code = told_by + told_at[i].code,
-                   *object = told_by + told_at[i].object, *bytes = told_by + told_at[i].bytes, *text = told_by + told_at[i].text;
-    if (object[1] != TYPE || bytes[1] != BYTES_SIZE || bytes[2] != BYTES || text[1] != TEXT_STATE || text[2] != TEXT_LENGTH ||
-        frame[1] + 8 > FRAME_BYTES || frame[2] + 8 > FRAME_BYTES || frame[3] + 8 > FRAME_BYTES)
-      return "The source lines of this build of Python cannot be read: its objects are laid out in a way of their own.";
-    told = (struct places){minor, (unsigned)thread_at[4], ~0u, (unsigned)frame[2], (unsigned)frame[1], (unsigned)frame[3],
-                           (unsigned)code[1], (unsigned)code[3], (unsigned)code[5], (unsigned)code[4], (unsigned)code[9],
-                           (unsigned)text[3], (unsigned)text[3] + 16};
-    return places = &told, NULL;
-  }
   return "The source lines of this Python version cannot be read: 3.11 to 3.14 are known.";
 }
 

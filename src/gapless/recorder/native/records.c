@@ -169,10 +169,11 @@ static void tell_call(const CUpti_ActivityAPI *call) {
   }
 }
 
+static uint64_t streams_met[1 << 8];
+
 /* A stream that kernels had not run in so far: where its launches come from is asked, as of a new kernel. */
 static void meet_stream(uint32_t stream) {
-  static uint64_t met[1 << 8];
-  uint64_t bit = 1ull << (stream & 63), *word = &met[stream >> 6 & 255];
+  uint64_t bit = 1ull << (stream & 63), *word = &streams_met[stream >> 6 & 255];
   if (!(*word & bit)) atomic_fetch_add(&records_new_kernels, 1);
   *word |= bit;
 }
@@ -295,6 +296,7 @@ static void forget_told(void) {
   memset(sizes, 0, sizeof sizes);
   memset(calls_told, 0, sizeof calls_told);
   memset(threads, 0, sizeof threads);
+  memset(streams_met, 0, sizeof streams_met);
 }
 
 void records_finish(void) {
