@@ -55,6 +55,7 @@ print("temporary:", path.exists())
 del recording
 print("gone:", not path.exists())
 os.environ["FAKE_BUSY"] = "1"
+sys.modules["torch"] = None
 try:
     with gapless.record() as recording:
         pass
@@ -95,6 +96,7 @@ def test_what_cannot_be_is_said(said: tuple[Path, dict[str, str]]) -> None:
     assert "there already" in words["taken"]
     assert "records once" in words["again"]
     assert "another profiler holds CUPTI" in words["busy"]
+    assert "torch.profiler" in words["busy"]
     assert (words["temporary"], words["gone"]) == ("True", "True")
 
 

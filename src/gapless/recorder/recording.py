@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import tempfile
 import weakref
 from collections.abc import Callable
@@ -76,7 +77,10 @@ class Recording:
             ctypes.c_uint64(self._max_size), int(self._lines), int(self._addresses), problem, _PROBLEM,
         )  # fmt: skip
         if failed:
-            raise GaplessError(f"Nothing can be recorded: {problem.value.decode(errors='replace')}.")
+            said = problem.value.decode(errors="replace")
+            if "another profiler" in said and "torch" in sys.modules:
+                said += "; torch.profiler, once it ran, keeps CUPTI until the process ends"
+            raise GaplessError(f"Nothing can be recorded: {said}.")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
