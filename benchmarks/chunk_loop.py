@@ -28,8 +28,10 @@ from typing import Any
 
 from gapless.model.kinds import MemoryKind, StreamKind
 from gapless.model.machine import Machine
-from gapless.model.program import Grid, Program, Stream
+from gapless.model.program import Program
 from gapless.model.schedule import schedule
+from gapless.model.streams import Stream
+from gapless.model.things import Grid
 
 GROUPS = ("balanced16M", "kernelheavy16M", "balanced1M", "partialgpu4M")
 

@@ -20,7 +20,8 @@ from gapless.checking.arguments import read_only
 from gapless.checking.memory import Memory
 from gapless.model.happens_before import Happened
 from gapless.model.kinds import CallKind, MemoryKind, OpKind, StreamKind
-from gapless.model.program import BufferInfo, EventInfo, Program, StreamInfo
+from gapless.model.program import Program
+from gapless.model.things import BufferInfo, EventInfo, StreamInfo
 from gapless.timeline.frames import user_place
 from gapless.timeline.timeline import MarkKind, Timeline, TouchKind
 

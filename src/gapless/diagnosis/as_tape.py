@@ -21,9 +21,10 @@ from gapless.model.columns import ROW_DTYPES
 from gapless.model.errors import GaplessError
 from gapless.model.kinds import CallKind, MemoryKind, OpKind
 from gapless.model.machine import Machine
-from gapless.model.program import Grid, Program
+from gapless.model.program import Program
 from gapless.model.schedule import Schedule
 from gapless.model.tape_writer import write
+from gapless.model.things import Grid
 from gapless.timeline.sinks import files
 
 from .replay import LAST_RETURN, PS, Run

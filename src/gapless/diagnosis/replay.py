@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from gapless.model.errors import GaplessError
 from gapless.model.kinds import CallKind, MemoryKind, OpKind, StreamKind
 from gapless.model.machine import Machine
-from gapless.model.program import Grid, Program
+from gapless.model.program import Program
 from gapless.model.schedule import Schedule, schedule
+from gapless.model.things import Grid
 
 from .script import FREE_CALLS, NEW_STREAM, Act, Script
 from .work import Work

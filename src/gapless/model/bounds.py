@@ -13,10 +13,10 @@ from math import ceil, floor, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from .kinds import CallKind, OpKind, StreamKind
+from .kinds import CallKind, Flag, OpKind, StreamKind
 from .machine import Machine
 from .plan import Place, Plan, plan
-from .program import Flag, Program
+from .program import Program
 
 
 def serial(chunks: int, h: int, k: int, d: int) -> int:

@@ -1,6 +1,34 @@
 """The columns under a Program: the call table and the accesses, and how they grow.
 
-What each column means stands in ``program.py``.
+==============  =======  ==============================================================================================
+column          dtype    what it holds
+==============  =======  ==============================================================================================
+``call``        int8     ``CallKind``
+``op``          int8     ``OpKind`` of the operation the call puts into a stream, -1 for none
+``thread``      int16    row of ``threads``
+``stream``      int32    row of ``streams``: where the operation goes, or which stream the call is about; -1 none
+``object``      int32    what else the call is about: row of ``events`` (RECORD, WAIT_EVENT, SYNC_EVENT, QUERY of an
+                         event, ELAPSED), of ``buffers`` (allocation, free, REUSE, HOST_READ, HOST_WRITE), of
+                         ``messages`` (SEND, RECEIVE), of ``words`` (WRITE_VALUE, WAIT_VALUE, STORE), of ``graphs``
+                         (CAPTURE_END, GRAPH_LAUNCH, GRAPH_BUILD, GRAPH_UPDATE); -1 none
+``second``      int32    a second one: the later event of ELAPSED, the buffer whose memory REUSE hands out, the
+                         ``CaptureMode`` of CAPTURE, the ``Condition`` of WAIT_VALUE, the destination device of a
+                         peer copy, the graph that GRAPH_BUILD instantiates once more or GRAPH_UPDATE takes over; -1
+                         none
+``duration``    int64    ps the operation takes when nothing disturbs it (of HOST_WORK: the work); -1: from its size
+``bytes``       int64    bytes copied, filled or allocated, of WRITE_VALUE, WAIT_VALUE and STORE the value; -1 not given
+``cost``        int64    ps of host time the call itself takes; -1: what the machine says
+``src, dst``    int8     ``MemoryKind`` of both sides of a copy, or of what a memset fills
+``device``      int16    device that is current when the call is made
+``grid``        int32    row of ``grids``: how a kernel occupies the GPU; -1 no kernel
+``flags``       int16    ``Flag`` bits
+``name``        int32    row of ``strings``: the operation's name, -1 none
+``label``       int32    row of ``strings``: the call's label, -1 none
+==============  =======  ==============================================================================================
+
+What operations and host threads read and write stands in a second table, ``program.accesses``, sorted by row:
+``row``, ``buffer``, ``write`` (bool), ``low``, ``high`` (bytes; ``high`` -1: to the end of the buffer). Copies access
+their ``src`` and ``dst`` buffers there too.
 """
 
 from __future__ import annotations

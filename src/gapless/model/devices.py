@@ -11,9 +11,10 @@ from .kinds import OpKind, StreamKind
 from .machine import ENGINE_WORDS, Machine
 from .ordering import fences, is_blocking
 from .plan import PLACES, Place, Plan
-from .program import Grid, Program
+from .program import Program
 from .queues import Channel, Channels, LaunchQueue, Pool
 from .sm_split import split_of
+from .things import Grid
 
 if TYPE_CHECKING:
     from .simulator import Simulator

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from .kinds import Bound, CallKind, OpKind, StreamKind
+from .kinds import Bound, CallKind, Flag, OpKind, StreamKind
 from .machine import Machine
 from .ordering import fences, is_blocking
 from .plan import PLACES, Action, Place, Plan, Until
-from .program import Flag, Program
+from .program import Program
 
 COMPILED_FROM = 200_000  # rows; for fewer, compiling takes longer than it saves
 _ACTIONS = (Action.NOTHING, Action.PUT, Action.PUT_AND_WAIT, Action.SYNC_STREAM, Action.SYNC_EVENT, Action.DRAIN)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from .engines import READY
 from .errors import GaplessError
-from .kinds import Bound, CallKind, CaptureMode, CudaError, OpKind, StreamKind
-from .program import Flag
+from .kinds import Bound, CallKind, CaptureMode, CudaError, Flag, OpKind, StreamKind
 
 if TYPE_CHECKING:
     from .hosts import HostThread

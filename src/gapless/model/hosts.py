@@ -12,10 +12,9 @@ import numpy as np
 from .devices import DeviceState, StreamState
 from .engines import TIMER, UNLOCK
 from .graphs import Captures
-from .kinds import Bound, CallKind, CudaError, OpKind
+from .kinds import Bound, CallKind, CudaError, Flag, OpKind
 from .memory_pool import Known
 from .plan import Action, Lock, Place, Until
-from .program import Flag
 from .queues import Channels, LaunchQueue, Staging
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ Programs, schedules and timelines all use these; rule numbers are those of the s
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 
 
 class OpKind(IntEnum):
@@ -206,3 +206,17 @@ class Bound(IntEnum):
     VALUE = 18  # the operation that wrote the value it waited for (R5.9)
     STORE = 19  # the host thread's store of that value
     POOL = 17  # the free of the memory that the pool hands out again (R8.4)
+
+
+class Flag(IntFlag):
+    """What else is to be said about a call."""
+
+    FIRST = 1  # the first use of a kernel (R4.1), or of the pool of stream-ordered memory (section 4)
+    UNTIMED = 2  # a record of an event without timing (R5.7)
+    EXTERNAL = 4  # a wait with cudaEventWaitExternal (R7.4)
+    PROGRAMMATIC = 8  # a kernel launched as programmatic dependent of the one before (R6.14)
+    FIRST_OF_LIBRARY = 16  # the first launch out of a library loaded at run time (R4.1)
+    MORE_STACK = 32  # needs more local memory than ever before, or changes the stack limit (section 4)
+    DURING_CALL = 128  # a copy of a batch that has read its source when the call returns (R3.9)
+    ANY_TIME = 256  # a copy of a batch that may read its source from the call on (R3.9)
+    POOL = 64  # a plain free of stream-ordered memory, which waits for nothing (section 4)

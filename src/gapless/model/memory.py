@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from .happens_before import Clock
+from .clocks import Clock
 from .kinds import CallKind
 from .program import Program
 

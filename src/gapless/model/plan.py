@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import GaplessError
-from .kinds import CallKind, MemoryKind, OpKind, StreamKind
+from .kinds import CallKind, Flag, MemoryKind, OpKind, StreamKind
 from .machine import Machine, interpolate
 from .memory_pool import matters
 from .ordering import is_empty_action
-from .program import Flag, Grid, Program, batches
+from .program import Program, batches
+from .things import Grid
 
 PIECES = 8  # a kernel of known shape is placed in at most so many rounds; more would cost time and tell nothing
 

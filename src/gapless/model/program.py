@@ -21,37 +21,7 @@ bytes. ``name`` names the operation, ``label`` the call.
 
 The table has one row a call, in the order in which the program's text asked; the rows of one host thread are in that
 thread's order. How the rows of different threads interleave is decided when the program runs. ``program.rows`` gives
-the table as NumPy columns:
-
-==============  =======  ==============================================================================================
-column          dtype    what it holds
-==============  =======  ==============================================================================================
-``call``        int8     ``CallKind``
-``op``          int8     ``OpKind`` of the operation the call puts into a stream, -1 for none
-``thread``      int16    row of ``threads``
-``stream``      int32    row of ``streams``: where the operation goes, or which stream the call is about; -1 none
-``object``      int32    what else the call is about: row of ``events`` (RECORD, WAIT_EVENT, SYNC_EVENT, QUERY of an
-                         event, ELAPSED), of ``buffers`` (allocation, free, REUSE, HOST_READ, HOST_WRITE), of
-                         ``messages`` (SEND, RECEIVE), of ``words`` (WRITE_VALUE, WAIT_VALUE, STORE), of ``graphs``
-                         (CAPTURE_END, GRAPH_LAUNCH, GRAPH_BUILD, GRAPH_UPDATE); -1 none
-``second``      int32    a second one: the later event of ELAPSED, the buffer whose memory REUSE hands out, the
-                         ``CaptureMode`` of CAPTURE, the ``Condition`` of WAIT_VALUE, the destination device of a
-                         peer copy, the graph that GRAPH_BUILD instantiates once more or GRAPH_UPDATE takes over; -1
-                         none
-``duration``    int64    ps the operation takes when nothing disturbs it (of HOST_WORK: the work); -1: from its size
-``bytes``       int64    bytes copied, filled or allocated, of WRITE_VALUE, WAIT_VALUE and STORE the value; -1 not given
-``cost``        int64    ps of host time the call itself takes; -1: what the machine says
-``src, dst``    int8     ``MemoryKind`` of both sides of a copy, or of what a memset fills
-``device``      int16    device that is current when the call is made
-``grid``        int32    row of ``grids``: how a kernel occupies the GPU; -1 no kernel
-``flags``       int16    ``Flag`` bits
-``name``        int32    row of ``strings``: the operation's name, -1 none
-``label``       int32    row of ``strings``: the call's label, -1 none
-==============  =======  ==============================================================================================
-
-What operations and host threads read and write stands in a second table, ``program.accesses``, sorted by row:
-``row``, ``buffer``, ``write`` (bool), ``low``, ``high`` (bytes; ``high`` -1: to the end of the buffer). Copies access
-their ``src`` and ``dst`` buffers there too.
+the table as NumPy columns; ``columns.py`` says what each holds.
 
 Between the calls ``capture`` and ``end_capture`` of a stream, the operations put into it become the nodes of a graph
 instead of running; which rows those are is decided when the program runs (R7.4).
@@ -61,87 +31,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from enum import IntFlag
-from fractions import Fraction
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .columns import ACCESS_DTYPES, ROW_DTYPES, ROW_FILL, Accesses, Columns, Rows
 from .errors import GaplessError
-from .kinds import CallKind, CaptureMode, Condition, MemoryKind, OpKind, SourceOrder, StreamKind
-from .units import parse_size, parse_time
-
-Time: TypeAlias = "int | float | Fraction | str"
-Size: TypeAlias = "int | str"
-
-WHOLE_GPU = Fraction(1)
-
-
-class Flag(IntFlag):
-    """What else is to be said about a call."""
-
-    FIRST = 1  # the first use of a kernel (R4.1), or of the pool of stream-ordered memory (section 4)
-    UNTIMED = 2  # a record of an event without timing (R5.7)
-    EXTERNAL = 4  # a wait with cudaEventWaitExternal (R7.4)
-    PROGRAMMATIC = 8  # a kernel launched as programmatic dependent of the one before (R6.14)
-    FIRST_OF_LIBRARY = 16  # the first launch out of a library loaded at run time (R4.1)
-    MORE_STACK = 32  # needs more local memory than ever before, or changes the stack limit (section 4)
-    DURING_CALL = 128  # a copy of a batch that has read its source when the call returns (R3.9)
-    ANY_TIME = 256  # a copy of a batch that may read its source from the call on (R3.9)
-    POOL = 64  # a plain free of stream-ordered memory, which waits for nothing (section 4)
-
-
-@dataclass(frozen=True, slots=True)
-class StreamInfo:
-    """A stream: its kind (section 1), priority (lower number goes first) and device."""
-
-    name: str
-    kind: StreamKind
-    priority: int = 0
-    device: int = 0
-    created: bool = True  # False: a default stream, which exists without being created
-
-
-@dataclass(frozen=True, slots=True)
-class EventInfo:
-    """An event. ``device`` -1: it belongs to whatever device it is recorded on."""
-
-    name: str
-    device: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class BufferInfo:
-    """A stretch of memory. ``bytes`` -1: size not given."""
-
-    name: str
-    kind: MemoryKind
-    bytes: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """How a kernel occupies the GPU: blocks that each need a share ``block`` of it and each take the kernel's time.
-
-    ``block`` None: the machine works the share out from ``threads``, ``registers`` (per thread) and ``shared`` (bytes
-    per block). ``shared`` and ``carveout`` (percent of an SM's memory wanted as shared, -1 for the default) matter for
-    the split of an SM (R6.17). For programmatic dependent launch (R6.14): ``trigger``, ps after its start at which each
-    block of this kernel lets the dependent one start, and ``prologue``, ps that this kernel, being dependent, runs
-    before it waits for the one before; -1: none.
-    """
-
-    blocks: int = 1
-    block: Fraction | None = WHOLE_GPU
-    threads: int = 0
-    registers: int = 0
-    shared: int = 0
-    carveout: int = -1
-    trigger: int = -1
-    prologue: int = -1
+from .handles import Buffer, Event, Graph, Part, Word
+from .kinds import CallKind, Flag, MemoryKind, OpKind, StreamKind
+from .streams import Stream
+from .things import BufferInfo, EventInfo, Grid, Size, StreamInfo, Time, in_bytes, picoseconds
 
 
 class Program:
@@ -209,7 +110,7 @@ class Program:
 
     def buffer(self, name: str = "", bytes: Size = -1, kind: MemoryKind = MemoryKind.DEVICE) -> Buffer:  # noqa: A002
         """Declare memory that operations and host threads read and write."""
-        self.buffers.append(BufferInfo(name or f"buffer{len(self.buffers)}", kind, _size(bytes)))
+        self.buffers.append(BufferInfo(name or f"buffer{len(self.buffers)}", kind, in_bytes(bytes)))
         return Buffer(self, len(self.buffers) - 1)
 
     def word(self, name: str = "") -> Word:
@@ -271,7 +172,7 @@ class Program:
 
     def host(self, time: Time, *, label: str = "") -> int:
         """Let the host thread work for a time."""
-        return self._add(CallKind.HOST_WORK, duration=_time(time), label=label)
+        return self._add(CallKind.HOST_WORK, duration=picoseconds(time), label=label)
 
     def read(self, buffer: Buffer | Part, *, label: str = "") -> int:
         """Let the host thread read memory."""
@@ -321,19 +222,21 @@ class Program:
 
     def elapsed(self, earlier: Event, later: Event, *, label: str = "", cost: Time | None = None) -> int:
         """``cudaEventElapsedTime``; its value is ``Schedule.value`` of the row."""
-        return self._add(CallKind.ELAPSED, object=earlier.row, second=later.row, label=label, cost=_time(cost))
+        return self._add(CallKind.ELAPSED, object=earlier.row, second=later.row, label=label, cost=picoseconds(cost))
 
     def instantiate(self, graph: Graph, name: str = "", *, label: str = "", cost: Time | None = None,
                     first: bool = False) -> Graph:  # fmt: skip
         """``cudaGraphInstantiate`` once more; the new one may overlap the old one (R7.1)."""
         new, flags = self.graph(name), int(Flag.FIRST) if first else 0
-        self._add(CallKind.GRAPH_BUILD, object=new.row, second=graph.row, flags=flags, label=label, cost=_time(cost))
+        self._add(
+            CallKind.GRAPH_BUILD, object=new.row, second=graph.row, flags=flags, label=label, cost=picoseconds(cost)
+        )
         return new
 
     def update(self, graph: Graph, source: Graph, *, label: str = "", cost: Time | None = None) -> int:
         """``cudaGraphExecUpdate``: from its next launch on *graph* does what *source* does (R7.3)."""
         return self._add(
-            CallKind.GRAPH_UPDATE, object=graph.row, second=source.row, label=label, cost=_time(cost)
+            CallKind.GRAPH_UPDATE, object=graph.row, second=source.row, label=label, cost=picoseconds(cost)
         )  # fmt: skip
 
     def set_device(self, device: int, *, label: str = "", cost: Time | None = None) -> int:
@@ -347,7 +250,7 @@ class Program:
 
         *stream* is the one it is about, if any.
         """
-        return self._add(kind, stream=stream.row if stream else -1, flags=flags, label=label, cost=_time(cost))
+        return self._add(kind, stream=stream.row if stream else -1, flags=flags, label=label, cost=picoseconds(cost))
 
     # -------------------------------------------------------------------------------------- the tables in bulk
 
@@ -495,7 +398,9 @@ class Program:
         self._accesses.append(row, place.row, write, low, high)
 
     def _allocation(self, call: CallKind, buffer: Buffer, label: str, cost: Time | None, flags: int = 0) -> int:
-        return self._add(call, object=buffer.row, bytes=buffer.info.bytes, flags=flags, label=label, cost=_time(cost))
+        return self._add(
+            call, object=buffer.row, bytes=buffer.info.bytes, flags=flags, label=label, cost=picoseconds(cost)
+        )
 
     def _message(self, name: str) -> int:
         if name not in self.messages:
@@ -573,324 +478,6 @@ class Program:
         return index
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
-    """A stream of a program, with the calls that are about it. See ``Program``."""
-
-    program: Program
-    row: int
-
-    @property
-    def info(self) -> StreamInfo:
-        """What kind of stream it is."""
-        return self.program.streams[self.row]
-
-    def h2d(self, time: Time | None = None, bytes: Size = -1, **options: Any) -> int:  # noqa: A002
-        """``cudaMemcpyAsync`` to the device. Gives its row.
-
-        Options: ``name``, ``label``, ``cost``; ``src`` and ``dst``, buffers or parts of buffers; ``pageable`` (default:
-        what the host buffer is, else pinned).
-        """
-        return self._copy(OpKind.H2D, time, bytes, **options)
-
-    def d2h(self, time: Time | None = None, bytes: Size = -1, **options: Any) -> int:  # noqa: A002
-        """``cudaMemcpyAsync`` to the host. Options as ``h2d``."""
-        return self._copy(OpKind.D2H, time, bytes, **options)
-
-    def d2d(self, time: Time | None = None, bytes: Size = -1, **options: Any) -> int:  # noqa: A002
-        """``cudaMemcpyAsync`` inside the device. Options as ``h2d``."""
-        return self._copy(OpKind.D2D, time, bytes, **options)
-
-    def h2h(self, time: Time | None = None, bytes: Size = -1, **options: Any) -> int:  # noqa: A002
-        """``cudaMemcpyAsync`` from host to host. Options as ``h2d``."""
-        return self._copy(OpKind.H2H, time, bytes, **options)
-
-    def p2p(self, time: Time | None = None, bytes: Size = -1, *, to: int, **options: Any) -> int:  # noqa: A002
-        """``cudaMemcpyPeerAsync`` to another device (R3.7). Options as ``h2d``."""
-        return self._copy(OpKind.P2P, time, bytes, to=to, **options)
-
-    def memset(self, time: Time | None = None, bytes: Size = -1, **options: Any) -> int:  # noqa: A002
-        """``cudaMemsetAsync``. Options: ``name``, ``label``, ``cost``, ``dst``, ``pinned`` (its target)."""
-        return self._memset(time, bytes, **options)
-
-    def kernel(self, time: Time, *, share: Fraction | int | str | None = None, blocks: int = 1,
-               grid: Grid | None = None, first: bool = False, programmatic: bool = False,
-               reads: Iterable[Buffer | Part] = (), writes: Iterable[Buffer | Part] = (),
-               bytes: int = -1, flags: int = 0, name: str = "",  # noqa: A002
-               label: str = "", cost: Time | None = None) -> int:  # fmt: skip
-        """Launch a kernel of ``blocks`` blocks, each needing ``share`` of the GPU (default: all) and taking ``time``.
-
-        ``grid`` says the same with more detail. ``first``: the program has not launched this kernel before (R4.1).
-        ``programmatic``: programmatic dependent of the kernel before (R6.14). ``bytes``: size of its arguments.
-        """
-        program = self.program
-        row_of_grid = 0
-        if grid is not None or share is not None or blocks != 1:
-            row_of_grid = program._grid(_checked(grid or Grid(blocks, WHOLE_GPU if share is None else Fraction(share))))
-        if first:
-            flags |= Flag.FIRST
-        if programmatic:
-            flags |= Flag.PROGRAMMATIC
-        row = program._add(
-            CallKind.LAUNCH, OpKind.KERNEL, self.row, duration=_time(time), bytes=bytes, cost=_time(cost),
-            grid=row_of_grid, flags=flags, name=name, label=label,
-        )  # fmt: skip
-        self._accesses(row, reads, writes)
-        return row
-
-    def host_function(self, time: Time, *, reads: Iterable[Buffer | Part] = (), writes: Iterable[Buffer | Part] = (),
-                      name: str = "", label: str = "", cost: Time | None = None) -> int:  # fmt: skip
-        """``cudaLaunchHostFunc`` (R6.15)."""
-        row = self.program._add(
-            CallKind.HOST_FUNCTION, OpKind.HOST_FUNCTION, self.row, duration=_time(time), cost=_time(cost),
-            name=name, label=label,
-        )  # fmt: skip
-        self._accesses(row, reads, writes)
-        return row
-
-    def record(self, event: Event, *, timed: bool = True, label: str = "", cost: Time | None = None) -> int:
-        """``cudaEventRecord``: the event now stands for all work issued to the stream so far (R5.1)."""
-        flags = 0 if timed else int(Flag.UNTIMED)
-        return self.program._add(
-            CallKind.RECORD, OpKind.RECORD, self.row, event.row, duration=0, flags=flags, label=label, cost=_time(cost)
-        )
-
-    def wait(self, event: Event, *, external: bool = False, label: str = "", cost: Time | None = None) -> int:
-        """``cudaStreamWaitEvent``: later work of the stream waits for what the event stands for now (R5.2)."""
-        flags = int(Flag.EXTERNAL) if external else 0
-        return self.program._add(
-            CallKind.WAIT_EVENT,
-            OpKind.WAIT,
-            self.row,
-            event.row,
-            duration=0,
-            flags=flags,
-            label=label,
-            cost=_time(cost),
-        )
-
-    def write_value(self, word: Word, value: int, *, label: str = "", cost: Time | None = None) -> int:
-        """``cuStreamWriteValue``: write a value to a word when the stream comes to it (R5.9)."""
-        return self.program._add(
-            CallKind.WRITE_VALUE, OpKind.WRITE_VALUE, self.row, word.row, duration=0, bytes=_value(value), label=label,
-            cost=_time(cost),
-        )  # fmt: skip
-
-    def wait_value(self, word: Word, value: int, condition: Condition = Condition.GEQ, *, label: str = "",
-                   cost: Time | None = None) -> int:  # fmt: skip
-        """``cuStreamWaitValue``: later work of the stream waits until the word satisfies the condition (R5.9)."""
-        return self.program._add(
-            CallKind.WAIT_VALUE, OpKind.WAIT_VALUE, self.row, word.row, condition, duration=0, bytes=_value(value),
-            label=label, cost=_time(cost),
-        )  # fmt: skip
-
-    def malloc(self, buffer: Buffer, *, label: str = "", cost: Time | None = None, first: bool = False) -> int:
-        """``cudaMallocAsync`` (section 8). ``first``: the first one of the process, which makes the pool."""
-        self.program._from_pool.add(buffer.row)
-        flags = int(Flag.FIRST) if first else 0
-        return self._allocation(CallKind.MALLOC_ASYNC, OpKind.MALLOC, buffer, label, cost, flags)
-
-    def free(self, buffer: Buffer, *, label: str = "", cost: Time | None = None) -> int:
-        """``cudaFreeAsync`` (section 8)."""
-        return self._allocation(CallKind.FREE_ASYNC, OpKind.FREE, buffer, label, cost)
-
-    def sync(self, *, label: str = "", cost: Time | None = None) -> int:
-        """``cudaStreamSynchronize``."""
-        return self.program._add(CallKind.SYNC_STREAM, stream=self.row, label=label, cost=_time(cost))
-
-    def query(self, *, label: str = "", cost: Time | None = None) -> int:
-        """``cudaStreamQuery``; the answer is ``Schedule.error`` of the row (0 or 600, not ready)."""
-        return self.program._add(CallKind.QUERY, stream=self.row, label=label, cost=_time(cost))
-
-    def destroy(self, *, label: str = "", cost: Time | None = None) -> int:
-        """``cudaStreamDestroy``: returns at once, pending work still completes."""
-        return self.program._add(CallKind.STREAM_DESTROY, stream=self.row, label=label, cost=_time(cost))
-
-    def capture(self, mode: CaptureMode = CaptureMode.GLOBAL, *, label: str = "", cost: Time | None = None) -> int:
-        """``cudaStreamBeginCapture`` (R7.4)."""
-        return self.program._add(CallKind.CAPTURE, stream=self.row, second=mode, label=label, cost=_time(cost))
-
-    def end_capture(self, graph: Graph | None = None, *, label: str = "", cost: Time | None = None) -> Graph:
-        """``cudaStreamEndCapture`` and ``cudaGraphInstantiate``: gives the executable graph (R7.4)."""
-        graph = self.program.graph() if graph is None else graph
-        self.program._add(CallKind.CAPTURE_END, stream=self.row, object=graph.row, label=label, cost=_time(cost))
-        return graph
-
-    def batch(self, name: str = "", *, order: SourceOrder = SourceOrder.STREAM, label: str = "",
-              cost: Time | None = None) -> Batch:  # fmt: skip
-        """``cudaMemcpyBatchAsync``: one call, and one operation in this stream, of copies in no order (R3.9).
-
-        The copies are given by the methods of what this returns, before the thread makes another call. *order* says
-        when they may read their sources. On the legacy stream the call fails.
-        """
-        program = self.program
-        row = program._add(CallKind.BATCH, OpKind.BATCH, self.row, duration=0, name=name, label=label, cost=_time(cost))
-        program._batches[program._thread] = row
-        return Batch(self, row, order)
-
-    def launch(self, graph: Graph, *, name: str = "", label: str = "", cost: Time | None = None) -> int:
-        """``cudaGraphLaunch``: one operation in this stream (R7.1)."""
-        return self.program._add(
-            CallKind.GRAPH_LAUNCH,
-            OpKind.GRAPH,
-            self.row,
-            graph.row,
-            duration=0,
-            name=name,
-            label=label,
-            cost=_time(cost),
-        )
-
-    def _copy(self, op: OpKind, time: Time | None, bytes: Size = -1, *, sync: bool = False,  # noqa: A002
-              src: Buffer | Part | None = None, dst: Buffer | Part | None = None, pageable: bool | None = None,
-              to: int = -1, name: str = "", label: str = "", cost: Time | None = None,
-              call: CallKind = CallKind.COPY_ASYNC, flags: int = 0) -> int:  # fmt: skip
-        source = _memory(src, pageable, name, host=op in (OpKind.H2D, OpKind.H2H))
-        target = _memory(dst, pageable, name, host=op in (OpKind.D2H, OpKind.H2H))
-        row = self.program._add(
-            CallKind.COPY_SYNC if sync else call, op, self.row, second=to, duration=_time(time),
-            bytes=_size(bytes), cost=_time(cost), src=source, dst=target, flags=flags, name=name, label=label,
-        )  # fmt: skip
-        self._accesses(row, [src] if src else [], [dst] if dst else [])
-        return row
-
-    def _memset(self, time: Time | None, bytes: Size = -1, *, sync: bool = False, dst: Buffer | Part | None = None,  # noqa: A002
-                pinned: bool = False, name: str = "", label: str = "", cost: Time | None = None) -> int:  # fmt: skip
-        target = dst.info.kind if dst else MemoryKind.PINNED if pinned else MemoryKind.DEVICE
-        if pinned and target != MemoryKind.PINNED:
-            raise GaplessError(f"memset {name or 'here'} says pinned, but its target is {target.name.lower()} memory")
-        row = self.program._add(
-            CallKind.MEMSET_SYNC if sync else CallKind.MEMSET_ASYNC, OpKind.MEMSET, self.row, duration=_time(time),
-            bytes=_size(bytes), cost=_time(cost), dst=target, name=name, label=label,
-        )  # fmt: skip
-        self._accesses(row, [], [dst] if dst else [])
-        return row
-
-    def _allocation(
-        self, call: CallKind, op: OpKind, buffer: Buffer, label: str, cost: Time | None, flags: int = 0
-    ) -> int:
-        return self.program._add(
-            call, op, self.row, buffer.row, duration=0, bytes=buffer.info.bytes, flags=flags, label=label,
-            cost=_time(cost),
-        )  # fmt: skip
-
-    def _accesses(self, row: int, reads: Iterable[Buffer | Part], writes: Iterable[Buffer | Part]) -> None:
-        for place in reads:
-            self.program._access(row, place, write=False)
-        for place in writes:
-            self.program._access(row, place, write=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """A batch of copies: one call, one operation in its stream, copies in no order (R3.9). See ``Stream.batch``."""
-
-    stream: Stream
-    row: int
-    order: SourceOrder
-
-    def h2d(self, time: Time | None = None, bytes: Size = -1, *, src: Buffer | Part | None = None,  # noqa: A002
-            dst: Buffer | Part | None = None, pageable: bool | None = None, name: str = "") -> int:  # fmt: skip
-        """Add a copy to the device; gives its row. Options as ``Stream.h2d``."""
-        return self._add(OpKind.H2D, time, bytes, src=src, dst=dst, pageable=pageable, name=name)
-
-    def d2h(self, time: Time | None = None, bytes: Size = -1, *, src: Buffer | Part | None = None,  # noqa: A002
-            dst: Buffer | Part | None = None, pageable: bool | None = None, name: str = "") -> int:  # fmt: skip
-        """Add a copy to the host; gives its row. Options as ``Stream.h2d``."""
-        return self._add(OpKind.D2H, time, bytes, src=src, dst=dst, pageable=pageable, name=name)
-
-    def d2d(self, time: Time | None = None, bytes: Size = -1, *, src: Buffer | Part | None = None,  # noqa: A002
-            dst: Buffer | Part | None = None, name: str = "") -> int:  # fmt: skip
-        """Add a copy inside the device; gives its row. Options as ``Stream.h2d``."""
-        return self._add(OpKind.D2D, time, bytes, src=src, dst=dst, name=name)
-
-    def _add(self, op: OpKind, time: Time | None, bytes: Size, **options: Any) -> int:  # noqa: A002
-        program = self.stream.program
-        if program._batches.get(program._thread) != self.row:
-            raise GaplessError("a batch is one call: give it all its copies before the thread makes another call")
-        flags = {SourceOrder.DURING_CALL: Flag.DURING_CALL, SourceOrder.ANY_TIME: Flag.ANY_TIME}.get(self.order, 0)
-        return self.stream._copy(op, time, bytes, call=CallKind.BATCHED, flags=int(flags), **options)
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """An event of a program."""
-
-    program: Program
-    row: int
-
-    def sync(self, *, label: str = "", cost: Time | None = None) -> int:
-        """``cudaEventSynchronize``: wait for what the event stands for now (R5.4)."""
-        return self.program._add(CallKind.SYNC_EVENT, object=self.row, label=label, cost=_time(cost))
-
-    def query(self, *, label: str = "", cost: Time | None = None) -> int:
-        """``cudaEventQuery``; the answer is ``Schedule.error`` of the row (0 or 600, not ready)."""
-        return self.program._add(CallKind.QUERY, object=self.row, label=label, cost=_time(cost))
-
-
-@dataclass(frozen=True, slots=True)
-class Word:
-    """A word of memory by which streams and host threads wait for each other (R5.9)."""
-
-    program: Program
-    row: int
-
-    def store(self, value: int, *, label: str = "") -> int:
-        """Let the host thread write it."""
-        return self.program._add(CallKind.STORE, object=self.row, bytes=_value(value), label=label)
-
-
-@dataclass(frozen=True, slots=True)
-class Buffer:
-    """Memory of a program; ``buffer[low:high]`` is a part of it, in bytes."""
-
-    program: Program
-    row: int
-
-    @property
-    def info(self) -> BufferInfo:
-        """Its name, kind and size."""
-        return self.program.buffers[self.row]
-
-    def __getitem__(self, part: slice) -> Part:
-        low, high = part.start or 0, -1 if part.stop is None else part.stop
-        if part.step is not None or low < 0 or (high != -1 and high <= low):
-            raise GaplessError(f"a part of {self.info.name} is [low:high] with 0 <= low < high, in bytes")
-        return Part(self, low, high)
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A part of a buffer: bytes ``low`` up to ``high`` (-1: its end)."""
-
-    buffer: Buffer
-    low: int
-    high: int
-
-    @property
-    def row(self) -> int:
-        """The buffer's row."""
-        return self.buffer.row
-
-    @property
-    def info(self) -> BufferInfo:
-        """The buffer's name, kind and size."""
-        return self.buffer.info
-
-
-@dataclass(frozen=True, slots=True)
-class Graph:
-    """An executable graph of a program."""
-
-    program: Program
-    row: int
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return self.program.graphs[self.row]
-
-
 _OP_WORDS: dict[int, str] = {
     OpKind.KERNEL: "kernel", OpKind.H2D: "h2d", OpKind.D2H: "d2h", OpKind.D2D: "d2d", OpKind.P2P: "p2p",
     OpKind.H2H: "h2h", OpKind.MEMSET: "memset", OpKind.HOST_FUNCTION: "hostfn", OpKind.RECORD: "record",
@@ -909,52 +496,6 @@ _ABOUT_BUFFER = {
     CallKind.HOST_UNREGISTER, CallKind.MALLOC_ASYNC, CallKind.FREE_ASYNC, CallKind.REUSE, CallKind.HOST_READ,
     CallKind.HOST_WRITE,
 }  # fmt: skip
-
-
-def _time(time: Time | None) -> int:
-    if time is None:
-        return -1
-    picoseconds = time if type(time) is int else parse_time(time) if isinstance(time, str) else round(time)
-    if picoseconds < 0:
-        raise GaplessError(f"a time cannot be negative: {time!r}")
-    return picoseconds
-
-
-def _size(size: Size) -> int:
-    return parse_size(size) if isinstance(size, str) else size
-
-
-def _value(value: int) -> int:
-    if not 0 <= value < 2**32:
-        raise GaplessError(f"a value in a word of memory lies in 0 ... 2^32 - 1, not {value}")
-    return value
-
-
-def _checked(grid: Grid) -> Grid:
-    if grid.blocks < 1:
-        raise GaplessError(f"a kernel has at least one block, not {grid.blocks}")
-    if grid.block is not None and not 0 < grid.block <= 1:
-        raise GaplessError(f"a block's share of the GPU lies in (0, 1]; {grid.block} does not")
-    if grid.block is None and grid.threads < 1:
-        raise GaplessError("a grid gives the share of a block, or its threads so that the machine can work it out")
-    return replace(grid, block=None if grid.block is None else Fraction(grid.block))
-
-
-def _memory(place: Buffer | Part | None, pageable: bool | None, name: str, *, host: bool) -> MemoryKind:
-    """Give the memory kind of one side of a copy: a declared buffer's own, else what the copy says."""
-    said = MemoryKind.PAGEABLE if pageable else MemoryKind.PINNED
-    if place is None:
-        return said if host else MemoryKind.DEVICE
-    kind = place.info.kind
-    allowed = (MemoryKind.PAGEABLE, MemoryKind.PINNED) if host else (MemoryKind.DEVICE, MemoryKind.ARRAY)
-    wrong_side = kind not in (*allowed, MemoryKind.MANAGED)
-    if wrong_side or (host and pageable is not None and said != kind):
-        wanted = (said.name.lower() if pageable is not None else "host") if host else "device"
-        raise GaplessError(
-            f"copy {name or 'here'} needs {wanted} memory on that side, "
-            f"but buffer {place.info.name} is {kind.name.lower()}"
-        )
-    return kind
 
 
 def batches(program: Program) -> dict[int, list[int]]:

@@ -20,9 +20,9 @@ import numpy as np
 
 from .happens_before import Happened, Moment, Step, issue_order, walk
 from .host_order import HostOrder, left_to_chance
-from .kinds import CallKind, MemoryKind, OpKind
+from .kinds import CallKind, Flag, MemoryKind, OpKind
 from .memory import ALLOCATIONS, FREES, Memory, memories, span
-from .program import Flag, Program, ranges
+from .program import Program, ranges
 from .repairs import Names, Repair, Repairs
 
 MOST = 10_000  # pairs that are listed; a program with more needs no longer list

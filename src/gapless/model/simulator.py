@@ -35,12 +35,12 @@ from .engines import (
 )
 from .errors import DeadlockError
 from .hosts import Hosts
-from .kinds import Bound, CallKind, MemoryKind, OpKind
+from .kinds import Bound, CallKind, Flag, MemoryKind, OpKind
 from .machine import Machine
 from .memory_pool import MemoryPools
 from .ordering import is_empty_action
 from .plan import Place, Plan
-from .program import Flag, Program
+from .program import Program
 from .queues import Channel
 from .stream_values import StreamValues
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .machine import Machine
-from .program import Grid
+from .things import Grid
 
 
 class SmSplit:

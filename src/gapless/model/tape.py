@@ -37,9 +37,10 @@ from . import tape_operations as operations
 from . import tape_words as words
 from .errors import GaplessError
 from .expectations import Expectation
+from .handles import Buffer
 from .kinds import CallKind, CaptureMode, MemoryKind, SourceOrder, StreamKind
 from .machine import PROFILES, Machine
-from .program import Buffer, Program
+from .program import Program
 from .tape_line import Line, TapeError, alternatives, did_you_mean, shown
 from .tape_reading import MOST_DEVICES, Effort, Reading
 from .tape_text import MOST_LINES, unroll

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from . import tape_words as words
+from .handles import Buffer
 from .kinds import MemoryKind
-from .program import WHOLE_GPU, Buffer, Stream
+from .streams import Stream
 from .tape_line import Line, alternatives, shown
 from .tape_reading import MOST_DEVICES, Effort, Reading
+from .things import WHOLE_GPU
 
 _MOST_BLOCKS = 2**31 - 1
 

@@ -13,9 +13,11 @@ from typing import NamedTuple
 
 from . import tape_words as words
 from .expectations import Expectation, read_expectation
+from .handles import Buffer, Event, Graph, Word
 from .kinds import MemoryKind, StreamKind
 from .machine import Machine
-from .program import Batch, Buffer, Event, Graph, Program, Stream, Word
+from .program import Program
+from .streams import Batch, Stream
 from .tape_line import Line, alternatives, is_name, shown
 from .tape_text import MOST_LINES
 from .units import format_size

@@ -10,11 +10,12 @@ from typing import NoReturn
 
 from .errors import GaplessError
 from .expectations import Expectation
-from .kinds import CallKind, CaptureMode, MemoryKind, OpKind, StreamKind
+from .kinds import CallKind, CaptureMode, Flag, MemoryKind, OpKind, StreamKind
 from .machine import Machine
-from .program import WHOLE_GPU, Flag, Grid, Program, StreamInfo, batches, ranges
+from .program import Program, batches, ranges
 from .tape_line import is_name
 from .tape_words import BUFFER_KINDS, CAPTURE_MODES, CONDITIONS, STREAM_KINDS
+from .things import WHOLE_GPU, Grid, StreamInfo
 from .units import format_size, format_time
 
 _BUFFER_WORDS = {kind: word for word, kind in BUFFER_KINDS.items()}

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from .happens_before import NOTHING, Happened, State, Step, Walk, _Stream
+from .clocks import NOTHING, State, Step
+from .happened import Happened
 from .kinds import CallKind, OpKind
+from .order_walk import StreamState, Walk
 from .ordering import is_blocking
 from .program import Program
 
@@ -27,7 +29,7 @@ class ValueWalk(Walk):
         self._stands_for: dict[int, int] = {}  # event -> its record, as far as calls have come
         self._done: set[int] = set()
         self._at = 0  # place in the order of issue of what has its turn
-        self._mine: _Stream | None = None  # the stream of the operation that has its turn
+        self._mine: StreamState | None = None  # the stream of the operation that has its turn
         self._history: dict[int, list[tuple[int, State]]] = {id(s): [] for s in self._streams}
         self._inside: list[int] = [-1] * len(program.threads)  # the synchronous operation that a thread waits for
 
@@ -113,7 +115,7 @@ class ValueWalk(Walk):
             others = [s for s, other in enumerate(self._streams) if other in stream.held_by]
         return not self._is_held([s for s in others if s != self._on[row]], row)
 
-    def _whole(self, stream: _Stream) -> list[State]:
+    def _whole(self, stream: StreamState) -> list[State]:
         """Give all work of a stream that was issued before what has its turn; what came later may have been there."""
         if stream is self._mine:
             return super()._whole(stream)

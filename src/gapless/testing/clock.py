@@ -7,7 +7,7 @@ from heapq import heappop, heappush
 from itertools import count
 
 from gapless.model.errors import GaplessError
-from gapless.model.program import Time
+from gapless.model.things import Time
 from gapless.model.units import format_time, parse_time, s
 
 

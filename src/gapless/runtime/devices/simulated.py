@@ -22,9 +22,10 @@ from typing import Any, cast
 
 import numpy as np
 
+from gapless.model.handles import Buffer, Part
 from gapless.model.kinds import MemoryKind, OpKind, StreamKind
 from gapless.model.machine import Curve, Machine
-from gapless.model.program import Buffer, Part, Program
+from gapless.model.program import Program
 from gapless.model.units import ns
 
 from . import Copied, Copies, DeviceArray, HostArray, Job, KernelOptions, Launch, Source
