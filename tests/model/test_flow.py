@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -18,7 +19,7 @@ from gapless.model.program import Program
 from gapless.model.schedule import Schedule, collect, schedule
 from gapless.model.simulator import Simulator
 from gapless.model.units import us
-from picks import NUMBERS, Picks
+from picks import Picks, choices, several_choices
 
 COLUMNS = ("start", "end", "bound", "bound_by", "engine", "begin", "issued", "returned", "error", "order")
 numba = importlib.util.find_spec("numba")
@@ -46,26 +47,26 @@ KNOBS: dict[str, list[str]] = {
 }
 
 
-def machine_of(numbers: tuple[int, ...]) -> Machine:
-    pick = Picks(numbers)
+def machine_of(choices: bytes) -> Machine:
+    pick = Picks(choices)
     turned = {name: pick([None] * len(values) + values) for name, values in KNOBS.items()}
     return Machine().with_knobs(**{name: value for name, value in turned.items() if value is not None})
 
 
 def machines() -> st.SearchStrategy[Machine]:
-    return st.tuples(NUMBERS, NUMBERS).map(machine_of)
+    return choices(2).map(machine_of)
 
 
-def program_of(number: int, numbers: list[int]) -> Program:
-    pick = Picks([number])
+def program_of(first: bytes, then: Sequence[bytes]) -> Program:
+    pick = Picks(first)
     program = Program(pick(["legacy", "per-thread"]))
     kinds = [StreamKind.BLOCKING, StreamKind.NON_BLOCKING, StreamKind.PER_THREAD]
     streams = [program.stream(kind=pick(kinds), priority=pick([0, -1])) for _ in range(pick(range(1, 5)))]
     streams += [program.default, program.legacy()]
     events = [program.event() for _ in range(2)]
     memory = program.buffer("m", 64, MemoryKind.DEVICE)
-    for of_call in numbers:
-        pick = Picks([of_call])
+    for of_call in then:
+        pick = Picks(of_call)
         stream, event, time = pick(streams), pick(events), pick(range(5)) * us
         match pick(range(18)):
             case 0 | 1:
@@ -95,8 +96,7 @@ def program_of(number: int, numbers: list[int]) -> Program:
 
 
 def programs() -> st.SearchStrategy[Program]:
-    calls = st.integers(1, 20).flatmap(lambda count: st.lists(NUMBERS, min_size=count, max_size=count))
-    return st.builds(program_of, NUMBERS, calls)
+    return st.builds(program_of, choices(1), several_choices(20, 1))
 
 
 def same(one: Schedule, other: Schedule) -> None:

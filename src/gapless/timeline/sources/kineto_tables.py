@@ -74,7 +74,10 @@ def timeline(rows: KinetoRows, source: str, facts: Mapping[str, Any], losses: Lo
     tick = _tick(rows)
 
     calls = in_order(rows.calls)
-    calls["kind"] = np.array([call_kind(name) for name in strings], np.int8)[calls["name"]]
+    kinds = np.zeros(len(strings), np.int8)
+    for name in np.unique(calls["name"]).tolist():  # the other strings are none of an API, and some are very long
+        kinds[name] = call_kind(strings[name])
+    calls["kind"] = kinds[calls["name"]]
     calls = _once(calls, ("name", "thread", "end", "correlation"), tick, calls["correlation"] > 0, losses)
     by_id = CallsById(calls)
 
