@@ -13,10 +13,14 @@ from math import ceil, floor, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
+from .columns import among
 from .kinds import CallKind, Flag, OpKind, StreamKind
 from .machine import Machine
 from .plan import Place, Plan, plan
 from .program import Program
+
+_BATCHES = among(CallKind.BATCH, CallKind.BATCHED)
+_GRAPHS = among(CallKind.CAPTURE, CallKind.GRAPH_LAUNCH)
 
 
 def serial(chunks: int, h: int, k: int, d: int) -> int:
@@ -52,8 +56,8 @@ def two_stages(chunks: int, transfer: int, execute: int) -> Fraction:
 
 def chunked(chunks: int, totals: Sequence[int], overheads: Sequence[int]) -> Fraction:
     """Give T(n): total stage times split into n chunks, where each operation costs its engine a fixed overhead."""
-    stages = [Fraction(total, chunks) + overhead for total, overhead in zip(totals, overheads, strict=True)]
-    return sum(stages, Fraction(0)) + (chunks - 1) * max(stages)
+    stages = [total + chunks * overhead for total, overhead in zip(totals, overheads, strict=True)]
+    return Fraction(sum(stages) + (chunks - 1) * max(stages), chunks)
 
 
 def best_chunks(totals: Sequence[int], overheads: Sequence[int], *, most: int = 1 << 20) -> int:
@@ -100,9 +104,9 @@ def lower_bounds(program: Program, machine: Machine | None = None) -> dict[str, 
         np.add.at(spent, rows.thread, laid_out.cost)
     bounds = {"issue": int(spent.max())}
     legacy = np.array([info.kind == StreamKind.LEGACY for info in program.streams] or [False])
-    failing = np.isin(rows.call, (CallKind.BATCH, CallKind.BATCHED)) & legacy[rows.stream]  # R3.9
+    failing = _BATCHES[rows.call] & legacy[rows.stream]  # R3.9
     ops = np.flatnonzero((rows.op >= 0) & ~failing)
-    if not len(ops) or np.any(np.isin(rows.call, (CallKind.CAPTURE, CallKind.GRAPH_LAUNCH))):
+    if not len(ops) or np.any(_GRAPHS[rows.call]):
         return bounds
     ops = ops[np.argsort(rows.stream[ops], kind="stable")]
     work = laid_out.work[ops]

@@ -91,6 +91,13 @@ ACCESS_DTYPES: dict[str, Any] = {
 ROW_FILL = dict.fromkeys(ROW_DTYPES, -1) | {"thread": 0, "src": 0, "dst": 0, "device": 0, "flags": 0}
 
 
+def among(*kinds: int) -> NDArray[np.bool_]:
+    """Give a table that tells which numbers of a column are some kinds: ``table[column]``. -1 may be one of them."""
+    table = np.zeros(128, np.bool_)  # kinds are numbers of one byte; -1 looks at the end, where there is none yet
+    table[[int(kind) for kind in kinds]] = True
+    return table
+
+
 class Columns:
     """Columns that grow by rows: rows gather in one flat buffer and move into typed chunks now and then."""
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from .columns import among
 from .kinds import Bound, CallKind, Flag, OpKind, StreamKind
 from .machine import Machine
 from .ordering import fences, is_blocking
@@ -29,6 +30,8 @@ _KINDS = (
     OpKind.KERNEL, OpKind.H2D, OpKind.D2H, OpKind.D2D, OpKind.MEMSET, OpKind.HOST_FUNCTION, OpKind.RECORD, OpKind.WAIT,
     OpKind.MALLOC, OpKind.FREE, -1,
 )  # fmt: skip
+_FIT_ACTIONS, _FIT_PLACES, _FIT_KINDS = among(*_ACTIONS), among(*_PLACES), among(*_KINDS)
+_GRAPHS = among(CallKind.CAPTURE, CallKind.CAPTURE_END, CallKind.GRAPH_BUILD)
 
 # The numbers that `flow` compares; Numba takes them as constants.
 _NOTHING, _PUT, _PUT_AND_WAIT, _SYNC_STREAM, _SYNC_EVENT = _ACTIONS[:5]
@@ -69,11 +72,11 @@ def fits(program: Program, machine: Machine, plan: Plan) -> bool:
     )
     return bool(
         longest < 2.0**62  # no time can overflow
-        and np.isin(plan.action, _ACTIONS).all()
-        and np.isin(plan.place, _PLACES).all()
-        and np.isin(rows.op, _KINDS).all()
+        and _FIT_ACTIONS[plan.action].all()
+        and _FIT_PLACES[plan.place].all()
+        and _FIT_KINDS[rows.op].all()
         and not np.any(rows.flags & (Flag.PROGRAMMATIC | Flag.FIRST_OF_LIBRARY))
-        and not np.isin(rows.call, (CallKind.CAPTURE, CallKind.CAPTURE_END, CallKind.GRAPH_BUILD)).any()
+        and not _GRAPHS[rows.call].any()
         and all(until == Until.DONE for until in plan.until.values())
         and not any(event.device >= 0 for event in program.events)
     )

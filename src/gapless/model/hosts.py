@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .columns import among
 from .devices import DeviceState, StreamState
 from .engines import TIMER, UNLOCK
 from .graphs import Captures
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 # Where a call stands: not begun; begun; its cost is paid; it acts; it has acted; it returns.
 BEGIN, ENTER, PAID, ACT, LATE, RETURN = range(6)
 
-_OF_GRAPHS = (
-    CallKind.CAPTURE, CallKind.CAPTURE_END, CallKind.GRAPH_BUILD, CallKind.GRAPH_UPDATE, CallKind.GRAPH_LAUNCH,
-)  # fmt: skip
+_OF_GRAPHS = among(
+    CallKind.CAPTURE, CallKind.CAPTURE_END, CallKind.GRAPH_BUILD, CallKind.GRAPH_UPDATE, CallKind.GRAPH_LAUNCH
+)
 
 
 _TELLS = (CallKind.SYNC_STREAM, CallKind.SYNC_EVENT, CallKind.SYNC_DEVICE, CallKind.QUERY)
@@ -77,7 +78,7 @@ class Hosts:
         self.early: dict[int, HostThread] = {}  # threads that return before the end of their copy (R3.12)
         self.entry_of: dict[int, LaunchQueue] = {}
         self.captures = Captures(sim)
-        self.capturing = bool(np.isin(rows.call, _OF_GRAPHS).any())  # calls have to be looked at (R7.4)
+        self.capturing = bool(_OF_GRAPHS[rows.call].any())  # calls have to be looked at (R7.4)
         self._lock_owner: HostThread | None = None
         self._lock_waiters: list[HostThread] = []
         self._full = 0  # threads that wait for room in a launch queue

@@ -15,12 +15,14 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from .clocks import Clock
+from .columns import among
 from .kinds import CallKind
 from .program import Program
 
 END = 1 << 62  # the end of memory whose size is not known
 ALLOCATIONS = (CallKind.MALLOC, CallKind.MALLOC_ASYNC, CallKind.HOST_MALLOC)
 FREES = (CallKind.FREE, CallKind.FREE_ASYNC, CallKind.HOST_FREE)
+_LIFETIMES = among(*ALLOCATIONS, *FREES, CallKind.REUSE)
 
 T = TypeVar("T")
 Span = tuple[int, int]
@@ -80,7 +82,7 @@ class Naming:
 def memories(program: Program, issued: Iterable[int]) -> Naming:
     """Follow allocations, frees and reuse through the calls in issue order (R8.2, R8.7)."""
     rows = program.rows
-    if not np.isin(rows.call, (*ALLOCATIONS, *FREES, CallKind.REUSE)).any():
+    if not _LIFETIMES[rows.call].any():
         return Naming(list(range(len(program.buffers))), {}, {}, set(), _layouts(program, range(len(program.buffers))))
     calls, objects, seconds = rows.call.tolist(), rows.object.tolist(), rows.second.tolist()
     now = list(range(len(program.buffers)))

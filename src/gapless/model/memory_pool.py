@@ -62,10 +62,10 @@ def reuses(program: Program) -> dict[int, int]:
 
 def matters(program: Program, machine: Machine) -> bool:
     """Tell whether it makes a difference to a run which memory the pool hands out."""
-    if not np.isin(program.rows.call, (CallKind.MALLOC_ASYNC,)).any():
+    if not (program.rows.call == int(CallKind.MALLOC_ASYNC)).any():
         return False
     costs = machine.pool_max_size is not None or machine.pool_grow_curve or machine.pool_release_curve
-    return bool(costs) or bool(np.isin(program.rows.call, (CallKind.REUSE,)).any())
+    return bool(costs) or bool((program.rows.call == int(CallKind.REUSE)).any())
 
 
 class _Pool:

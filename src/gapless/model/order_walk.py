@@ -444,7 +444,7 @@ def _concerns_host(rows: Rows) -> list[bool]:
 def _completes(rows: Rows, happened: Happened) -> list[bool]:
     """Tell which calls return only when their operation is complete, by the documentation (table 3.1, HB6)."""
     copy, memset = rows.call == CallKind.COPY_SYNC, rows.call == CallKind.MEMSET_SYNC
-    between_host = np.isin(rows.call, (CallKind.COPY_SYNC, CallKind.COPY_ASYNC)) & (rows.op == OpKind.H2H)
+    between_host = (copy | (rows.call == CallKind.COPY_ASYNC)) & (rows.op == OpKind.H2H)
     from_pinned = copy & (rows.op == OpKind.H2D) & (rows.src == MemoryKind.PINNED)
     to_host = copy & (rows.op == OpKind.D2H) & (rows.dst != MemoryKind.MANAGED)  # R3.3
     completes = between_host | from_pinned | to_host | (memset & (rows.dst == MemoryKind.PINNED))

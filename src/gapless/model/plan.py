@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .columns import among
 from .errors import GaplessError
 from .kinds import CallKind, Flag, MemoryKind, OpKind, StreamKind
 from .machine import Machine, interpolate
@@ -221,7 +222,7 @@ class _Planner:
             ):
                 self._by_size(work, unknown & rows, curve)
             self._refuse(unknown & (work < 0), "gives neither a time nor a size")
-        copies = np.isin(op, (OpKind.H2D, OpKind.D2H, OpKind.D2D, OpKind.P2P))
+        copies = _COPIES[op]
         work[copies] += machine.copy_overhead
         if machine.record_cost:
             timed = (op == OpKind.RECORD) & ((self.rows.flags & Flag.UNTIMED) == 0)
@@ -388,7 +389,7 @@ class _Planner:
 
     def _first(self) -> set[int]:
         """R4.1: the first use of a kernel. The first one of a pool, say, holds nothing up."""
-        kernels = np.isin(self.call, (CallKind.LAUNCH, CallKind.GRAPH_BUILD, CallKind.FUNCTION_ATTRIBUTES))
+        kernels = _ABOUT_KERNELS[self.call]
         return set(np.flatnonzero(self._flag(Flag.FIRST) & kernels).tolist())
 
     def _drain_first(self) -> set[int]:
@@ -415,7 +416,7 @@ class _Planner:
 
     def _cost(self) -> NDArray[np.int64] | None:
         machine, call = self.machine, self.call
-        in_cuda = ~np.isin(call, _BESIDE_CUDA)
+        in_cuda = ~_BESIDE_CUDA[call]
         if machine.call_cost == "measured":
             cost = self._measured(machine.call_costs)
             if machine.staging_curve:
@@ -437,7 +438,7 @@ class _Planner:
         if self.machine.call_cost != "measured":
             return {}
         late = self._measured(self.machine.late_costs)
-        calls = np.isin(self.call, (CallKind.LAUNCH, CallKind.DEVICE_LIMIT))
+        calls = _WANT_STACK[self.call]
         late[calls & ~self._flag(Flag.MORE_STACK)] = 0
         late[(self.rows.flags & Flag.POOL) != 0] = 0
         late[self.rows.cost >= 0] = 0  # whoever gives a call's cost gives all of it
@@ -474,7 +475,7 @@ class _Planner:
     def _from_live_pool(self) -> NDArray[np.bool_]:
         """Small blocks share a pool: cheap to take and give back while another small block is allocated (section 4)."""
         pooled, live = np.zeros(len(self.call), np.bool_), set[int]()
-        rows = np.flatnonzero(np.isin(self.call, (CallKind.MALLOC, CallKind.FREE)) & (self.size <= 1 << 20))
+        rows = np.flatnonzero(_PLAIN[self.call] & (self.size <= 1 << 20))
         for row in rows.tolist():
             buffer = int(self.rows.object[row])
             live.discard(buffer)
@@ -493,7 +494,7 @@ class _Planner:
         lock[on_legacy & (call == CallKind.COPY_SYNC) & (either_way | (self.op == OpKind.H2H))] = Lock.HOLDS
         lock[on_legacy & (call == CallKind.COPY_ASYNC) & self.pageable] = Lock.HOLDS
         lock[(call == CallKind.MEMSET_SYNC) & (self.rows.dst == MemoryKind.PINNED)] = Lock.HOLDS
-        lock[np.isin(call, _HOLDERS)] = Lock.HOLDS
+        lock[_HOLDERS[call]] = Lock.HOLDS
         lock[(call == CallKind.FREE) & ((flags & Flag.POOL) != 0)] = Lock.FREE
         lock[(call == CallKind.DEVICE_LIMIT) & self._flag(Flag.MORE_STACK)] = Lock.HOLDS
         lock[call == CallKind.GRAPH_BUILD] = Lock.HOLDS_HALF
@@ -504,9 +505,7 @@ class _Planner:
         machine, op = self.machine, self.op
         if machine.launch_depth is None and machine.launch_bytes is None:
             return None
-        copies = (OpKind.H2D, OpKind.D2H, OpKind.D2D, OpKind.P2P)
-        takes = np.isin(op, (OpKind.KERNEL, *copies, OpKind.MEMSET, OpKind.GRAPH, OpKind.BATCH))
-        takes &= ~self.batched  # R3.9: the batch is one operation
+        takes = _QUEUED[op] & ~self.batched  # R3.9: the batch is one operation
         if machine.launch_depth_per == "stream":
             takes |= op == OpKind.HOST_FUNCTION
         else:
@@ -519,14 +518,19 @@ class _Planner:
         return np.where(inside, np.maximum(self.bytes, 0), 0)
 
 
-_BESIDE_CUDA = (
+_BESIDE_CUDA = among(
     CallKind.HOST_WORK, CallKind.HOST_READ, CallKind.HOST_WRITE, CallKind.SEND, CallKind.RECEIVE, CallKind.REUSE,
     CallKind.STORE,
 )  # fmt: skip
-_HOLDERS = (
+_HOLDERS = among(
     CallKind.MALLOC, CallKind.FREE, CallKind.HOST_MALLOC, CallKind.HOST_FREE, CallKind.HOST_REGISTER,
     CallKind.HOST_UNREGISTER,
 )  # fmt: skip
+_PLAIN = among(CallKind.MALLOC, CallKind.FREE)
+_ABOUT_KERNELS = among(CallKind.LAUNCH, CallKind.GRAPH_BUILD, CallKind.FUNCTION_ATTRIBUTES)
+_WANT_STACK = among(CallKind.LAUNCH, CallKind.DEVICE_LIMIT)
+_COPIES = among(OpKind.H2D, OpKind.D2H, OpKind.D2D, OpKind.P2P)
+_QUEUED = _COPIES | among(OpKind.KERNEL, OpKind.MEMSET, OpKind.GRAPH, OpKind.BATCH)  # R6.9
 
 
 def _share(grid: Grid, machine: Machine) -> Fraction:

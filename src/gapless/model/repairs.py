@@ -58,11 +58,14 @@ class Names:
         self._runs = runs
         rows = program.rows
         self._texts = [n if n >= 0 else x for n, x in zip(rows.name.tolist(), rows.label.tolist(), strict=True)]
+        self._descriptions: dict[int, str] = {}
 
     def of(self, row: int, run: int = 0) -> str:
         """Give the name of an operation or the label of a call, else a description; ``x.2`` for one run of several."""
         text = self._texts[row]
-        name = self._program.strings[text] if text >= 0 else self._program.describe(row)
+        name = self._program.strings[text] if text >= 0 else self._descriptions.get(row)
+        if name is None:
+            name = self._descriptions[row] = self._program.describe(row)
         return f"{name}.{run}" if run and self._runs.get(row, 0) > 1 else name
 
     def runs_itself(self, row: int) -> bool:

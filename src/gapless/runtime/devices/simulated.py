@@ -29,6 +29,7 @@ from gapless.model.program import Program
 from gapless.model.units import ns
 
 from . import Copied, Copies, DeviceArray, HostArray, Job, KernelOptions, Launch, Source
+from .address import address
 from .crew import copy
 from .host import Memory, numpy_launch
 
@@ -277,6 +278,7 @@ class Simulated:
         self._log: list[Entry] = []
         self._entry: Entry | None = None
         self._blocks: list[tuple[int, int, str, MemoryKind, Any]] = []  # address, size, name, kind, what keeps it
+        self._known: dict[tuple[int, int], int] = {}  # which block holds a stretch of memory
         self._streams = self._events = self._numbers = self.names = 0
 
     # ------------------------------------------------------------------------------------ what a device can do
@@ -485,14 +487,15 @@ class Simulated:
         buffers = [program.buffer(name, size, kind) for _, size, name, kind, _ in self._blocks]
         streams = [program.stream(f"s{i}", StreamKind.NON_BLOCKING) for i in range(self._streams)]
         events = {f"e{i}": program.event(f"e{i}") for i in range(self._events)}
+        touched: list[tuple[int, int, bool, int, int]] = []
         for entry in self._log:
             with program.thread(entry.thread):
                 row = self._call(program, entry, streams, events, buffers)
-            if row is None:
-                continue
-            for places, write in ((entry.reads, False), (entry.writes, True)):
-                for block, low, high in places:
-                    program.access(row, buffers[block].row, write, low, high)
+            if row is not None:
+                touched += [(row, block, False, low, high) for block, low, high in entry.reads]
+                touched += [(row, block, True, low, high) for block, low, high in entry.writes]
+        if touched:
+            program.access(*zip(*touched, strict=True))
         return program
 
     def _call(self, program: Program, entry: Entry, streams: list[Any], events: dict[str, Any],
@@ -525,10 +528,15 @@ class Simulated:
 
     def _find(self, array: HostArray) -> int | None:
         low, high = _extent(array)
-        for row, (address, size, *_) in enumerate(self._blocks):
-            if address <= low and high <= address + size:
-                return row
-        return None
+        known = self._known.get((low, high))
+        if known is None:
+            within = (
+                row for row, (start, size, *_) in enumerate(self._blocks) if start <= low and high <= start + size
+            )
+            known = next(within, None)
+            if known is not None:  # for good: blocks are kept
+                self._known[low, high] = known
+        return known
 
 
 def _part(buffer: Buffer, low: int, high: int) -> Part:
@@ -536,6 +544,9 @@ def _part(buffer: Buffer, low: int, high: int) -> Part:
 
 
 def _extent(array: HostArray) -> tuple[int, int]:
+    if array.flags.c_contiguous:
+        low = address(array)
+        return low, low + array.nbytes
     from numpy.lib.array_utils import byte_bounds
 
     return byte_bounds(array)
