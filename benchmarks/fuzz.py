@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import importlib.util
 import resource
 import signal
 import sys
@@ -21,21 +20,13 @@ import traceback
 from collections import Counter
 from pathlib import Path
 from random import Random
-from types import ModuleType
 
 from gapless.model.errors import GaplessError
 from gapless.timeline.sources import load
 
-
-def damage(name: str) -> ModuleType:
-    """Load the damage that the tests use."""
-    path = Path(__file__).resolve().parents[1] / "tests" / "fuzz" / name
-    spec = importlib.util.spec_from_file_location("damage", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+import damaged_recordings
+import damaged_traces
 
 
 def out_of_time(*_: object) -> None:
@@ -52,11 +43,9 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, default=Path("fuzz-findings"), help="folder for inputs that fail")
     parser.add_argument("--recordings", action="store_true", help="damage recordings of gapless instead of traces")
     chosen = parser.parse_args()
-    tools = damage("conftest.py")
-    damaged, seeds = tools.damaged, [tools.trace(layout) for layout in tools.LAYOUTS]
+    damaged, seeds = damaged_traces.damaged, [damaged_traces.trace(layout) for layout in damaged_traces.LAYOUTS]
     if chosen.recordings:
-        recordings = damage("recordings.py")
-        damaged, seeds = recordings.damaged, [recordings.seed()]
+        damaged, seeds = damaged_recordings.damaged, [damaged_recordings.seed()]
     if chosen.traces:
         seeds = [gzip.decompress(data) if (data := p.read_bytes())[:2] == b"\x1f\x8b" else data for p in chosen.traces]
     resource.setrlimit(resource.RLIMIT_AS, (chosen.memory << 20, chosen.memory << 20))
@@ -71,7 +60,7 @@ def main() -> None:
             start = time.perf_counter()
             signal.setitimer(signal.ITIMER_REAL, chosen.seconds)
             try:
-                tools.check(load(path))
+                damaged_traces.check(load(path))
                 ending = "read"
             except GaplessError:
                 ending = "refused"

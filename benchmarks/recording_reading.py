@@ -9,13 +9,12 @@ few events, and loads it. Prints records a second of the whole load (file to Tim
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import resource
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 
@@ -25,30 +24,21 @@ from gapless.timeline.sources.recording_blocks import blocks
 from gapless.timeline.sources.recording_format import RECORDS_HEAD, Block, Space
 from gapless.timeline.sources.recording_records import columns_of
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+import written
+
 BUFFER = 256 << 10  # bytes
 START = 10**18
 
 
-def written() -> ModuleType:
-    """Load the writer that the tests use."""
-    path = Path(__file__).resolve().parents[1] / "tests" / "recorder" / "written.py"
-    spec = importlib.util.spec_from_file_location("written", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def make(path: Path, records: int) -> None:
     """Write a recording: of ten operations nine are kernels and one a copy; each has a call."""
-    tools = written()
-    made = tools.Recording().start()
+    made = written.Recording().start()
     made.strings(Space.RUNTIME, {1: "cudaLaunchKernel_v7000", 2: "cudaMemcpyAsync_v3020"})
     made.strings(Space.POINTER, {0x1000 + 16 * n: f"_Z5work{n}Pf" for n in range(50)})
     made.strings(Space.SOURCE, {1: "train.py", 2: "step"})
     made.rows(Block.STACKS, *((n + 1, 0, 1, 2, n, 0, 0) for n in range(40)))
-    call, kernel, copy = (tools.DTYPES[kind] for kind in (5, 10, 1))
+    call, kernel, copy = (written.DTYPES[kind] for kind in (5, 10, 1))
     each = BUFFER // (2 * call.itemsize + kernel.itemsize)
     parts, correlation = [bytes(made.data)], 1
     for _ in range(-(-records // (2 * each))):
@@ -70,12 +60,12 @@ def make(path: Path, records: int) -> None:
         rows_of = {5: iter(calls), 10: iter(kernels), 1: iter(copies)}
         raw = b"".join(next(rows_of[kind]).tobytes() for kind in kinds.tolist())
         head = np.array([(len(raw), len(kinds), 0)], RECORDS_HEAD).tobytes()
-        buffer = tools.Recording()
+        buffer = written.Recording()
         buffer.data.clear()
         buffer.block(Block.RECORDS, head + raw + kinds.tobytes())
         buffer.rows(Block.CALLSITES, *zip(ids.tolist(), (1 + ids % 40).tolist(), strict=True))
         parts.append(bytes(buffer.data))
-    end = tools.Recording()
+    end = written.Recording()
     end.data.clear()
     path.write_bytes(b"".join([*parts, bytes(end.end().data)]))
 
@@ -97,7 +87,7 @@ def main() -> None:
             assert timeline.lost == ()
             del timeline
             start = time.process_time()
-            dtypes = {kind: written().DTYPES[kind] for kind in (1, 5, 10)}
+            dtypes = {kind: written.DTYPES[kind] for kind in (1, 5, 10)}
             with path.open("rb") as file:
                 for block in blocks(file, path.stat().st_size, str(path), Losses(), None):
                     if block.type == Block.RECORDS:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
+import recordings
 from gapless.checking.recordings import RecordingCheck, check
 from gapless.timeline.sources import recording
 from gapless.timeline.sources.recording_format import Block, Space
@@ -23,17 +22,6 @@ DEVICE, PINNED, PAGEABLE = 3, 2, 1
 LEGACY, A, B = 7, 13, 14  # streams: the default one, and two created ones
 
 
-def _made() -> ModuleType:
-    path = Path(__file__).parents[1] / "timeline" / "sources" / "recording" / "conftest.py"
-    spec = importlib.util.spec_from_file_location("recordings", path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-MADE = _made()
 KERNELS = {0x1000: "_Z5scalePfPKf", 0x1200: "_Z3sumPf"}
 SIGNATURES = {0x1000: "scale(float*, float const*)", 0x1200: "sum(float*)"}
 
@@ -46,12 +34,12 @@ class Program:
 
     def __init__(self, tmp_path: Path, kind: int = 2, signatures: bool = True, how: str = "injected") -> None:
         self._path = tmp_path / "run.gapless"
-        self._recording = MADE.begun(MADE.load_written(), how=how)
+        self._recording = recordings.begun(how=how)
         self._recording.strings(Space.POINTER, KERNELS)
         if signatures:
             texts = {n: f"{KERNELS[key]}\0{SIGNATURES[key]}" for n, key in enumerate(KERNELS)}
             self._recording.strings(Space.DEMANGLED, texts)
-        self._records = [MADE.stream(LEGACY, 3), MADE.stream(A, kind), MADE.stream(B, kind)]
+        self._records = [recordings.stream(LEGACY, 3), recordings.stream(A, kind), recordings.stream(B, kind)]
         self._accesses: list[tuple[int, ...]] = []
         self._lines: dict[int, int] = {}
         self._recorded: dict[str, int] = {}  # event: its last record's own id
@@ -79,7 +67,7 @@ class Program:
         end = 0
         for _ in range(pieces):
             end = self._work(stream)
-            self._records.append(MADE.copy(end - 50 * US, end, id_, what, streamId=stream, bytes=size // pieces))
+            self._records.append(recordings.copy(end - 50 * US, end, id_, what, streamId=stream, bytes=size // pieces))
         self._accesses += [(src, size, id_, READ, 0, 0, pitch), (dst, size, id_, WRITE, 0, 0, pitch)]
         return end
 
@@ -88,13 +76,13 @@ class Program:
         for node in range(nodes):
             end = self._work(stream)
             self._records.append(
-                MADE.kernel(end - 50 * US, end, id_, streamId=stream, graphId=4, graphNodeId=40 + node)
+                recordings.kernel(end - 50 * US, end, id_, streamId=stream, graphId=4, graphNodeId=40 + node)
             )
 
     def kernel(self, stream: int, *arguments: int, name: int = 0x1000) -> None:
         id_ = self._call("cudaLaunchKernel")
         end = self._work(stream)
-        self._records.append(MADE.kernel(end - 50 * US, end, id_, streamId=stream, name=name))
+        self._records.append(recordings.kernel(end - 50 * US, end, id_, streamId=stream, name=name))
         self._accesses += [(address, 0, id_, ARGUMENT, at, 0, 0) for at, address in enumerate(arguments)]
 
     # ------------------------------------------------------------------------------------------- events and waiting
@@ -102,15 +90,15 @@ class Program:
     def record(self, event: str, stream: int) -> None:
         id_ = self._call("cudaEventRecord")
         self._recorded[event] = id_
-        self._records.append(MADE.recorded(id_, 1 + sorted(self._recorded).index(event), stream, id_))
+        self._records.append(recordings.recorded(id_, 1 + sorted(self._recorded).index(event), stream, id_))
 
     def wait(self, stream: int, event: str) -> None:
         id_ = self._call("cudaStreamWaitEvent")
-        self._records.append(MADE.sync(2, id_, stream=stream, event=5, id_=self._recorded[event]))
+        self._records.append(recordings.sync(2, id_, stream=stream, event=5, id_=self._recorded[event]))
 
     def wait_for_unknown(self, stream: int) -> None:
         """Wait for an event of which the recording has no record."""
-        self._records.append(MADE.sync(2, self._call("cudaStreamWaitEvent"), stream=stream, event=99))
+        self._records.append(recordings.sync(2, self._call("cudaStreamWaitEvent"), stream=stream, event=99))
 
     def sync_event_unknown(self) -> None:
         self._waits("cudaEventSynchronize", max(self._busy.values()), 1, event=99)
@@ -141,7 +129,7 @@ class Program:
         self._lifetime(2, api, address, size, memory, stream)
 
     def _lifetime(self, operation: int, api: str, address: int, size: int, memory: int, stream: int) -> None:
-        kind, fields = MADE.memory(operation, memory, self._call(api), address, size)
+        kind, fields = recordings.memory(operation, memory, self._call(api), address, size)
         self._records.append((kind, dict(fields) | {"streamId": stream}))
 
     # ------------------------------------------------------------------------------------------------------- inside
@@ -149,7 +137,7 @@ class Program:
     def _call(self, api: str, length: int = 2 * US, **more: int) -> int:
         self._correlation += 1
         id_ = self._correlation
-        self._records.append(MADE.call(api, self.now, self.now + length, id_, thread=self.thread, **more))
+        self._records.append(recordings.call(api, self.now, self.now + length, id_, thread=self.thread, **more))
         self._lines[id_] = self.line
         self.now += length + 500
         return id_
@@ -161,7 +149,7 @@ class Program:
     def _waits(self, api: str, until: int, type_: int, **more: int) -> None:
         begin = self.now
         id_ = self._call(api, max(until - begin, 0) + 2 * US)
-        self._records.append(MADE.sync(type_, id_, times=(begin, self.now), **more))
+        self._records.append(recordings.sync(type_, id_, times=(begin, self.now), **more))
 
     def timeline(self) -> Timeline:
         made = copy.deepcopy(self._recording).records(self._records)

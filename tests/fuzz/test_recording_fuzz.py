@@ -5,30 +5,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from contextlib import suppress
 from pathlib import Path
 from random import Random
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 
 import gapless
+from damaged_recordings import damaged
+from damaged_recordings import seed as sound
 from gapless.model.errors import GaplessError
 from gapless.timeline.sources import load
 
 INPUTS = int(os.environ.get("GAPLESS_FUZZ_INPUTS", "200"))
-
-
-@pytest.fixture(scope="module")
-def recordings() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("recordings", Path(__file__).parent / "recordings.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def survives(fuzzing: SimpleNamespace, path: Path, data: bytes) -> bool:
@@ -48,20 +39,20 @@ def survives(fuzzing: SimpleNamespace, path: Path, data: bytes) -> bool:
 
 
 @pytest.mark.parametrize("part", range(4))
-def test_a_damaged_recording(fuzzing: SimpleNamespace, recordings: ModuleType, tmp_path: Path, part: int) -> None:
-    seed = recordings.seed()
+def test_a_damaged_recording(fuzzing: SimpleNamespace, tmp_path: Path, part: int) -> None:
+    seed = sound()
     read = 0
     for number in range(INPUTS // 4):
         random = Random(f"{part}.{number}")
-        read += survives(fuzzing, tmp_path / "run.gapless", recordings.damaged(seed, random))
+        read += survives(fuzzing, tmp_path / "run.gapless", damaged(seed, random))
     assert read > INPUTS // 16  # most damage leaves something to use
 
 
-def test_what_is_read_of_a_damaged_recording_is_explained_and_checked(recordings: ModuleType, tmp_path: Path) -> None:
-    seed, explained = recordings.seed(), 0
+def test_what_is_read_of_a_damaged_recording_is_explained_and_checked(tmp_path: Path) -> None:
+    seed, explained = sound(), 0
     for number in range(INPUTS // 16):
         path = tmp_path / "run.gapless"
-        path.write_bytes(recordings.damaged(seed, Random(f"explained.{number}")))
+        path.write_bytes(damaged(seed, Random(f"explained.{number}")))
         with suppress(GaplessError):
             timeline = load(path)
             assert str(gapless.explain(timeline))
@@ -82,6 +73,6 @@ def test_any_bytes(fuzzing: SimpleNamespace, tmp_path: Path) -> None:
             survives(fuzzing, tmp_path / "run.gapless", start + junk)
 
 
-def test_the_seed_is_sound(fuzzing: SimpleNamespace, recordings: ModuleType, tmp_path: Path) -> None:
-    assert survives(fuzzing, tmp_path / "run.gapless", recordings.seed())
+def test_the_seed_is_sound(fuzzing: SimpleNamespace, tmp_path: Path) -> None:
+    assert survives(fuzzing, tmp_path / "run.gapless", sound())
     assert load(tmp_path / "run.gapless").lost == ()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass
@@ -18,6 +16,8 @@ from unittest.mock import patch
 
 import pytest
 
+import readback
+import written as writer
 from gapless.cli import main
 from gapless.recorder import library
 from gapless.recorder.layouts import layout_source
@@ -110,20 +110,10 @@ def build(target: Path, arguments: list[str]) -> None:
 @pytest.fixture(scope="session")
 def written() -> ModuleType:
     """Give the writer of test recordings."""
-    return _module("written")
+    return writer
 
 
 @pytest.fixture(scope="session")
 def content() -> Callable[[Path], dict[str, object]]:
     """Give what reads a recording back, from the format's description alone."""
-    return _module("readback").read
-
-
-def _module(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"recorder_{name}", HERE / f"{name}.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return readback.read

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 from pathlib import Path
 
 import numpy as np
 
+import written
 from gapless.timeline.sources import recording_format as form
 
 HERE = Path(__file__).parent
@@ -26,11 +26,6 @@ def test_the_document_and_the_constants_agree() -> None:
 
 
 def test_a_record_comes_back_by_layout_and_kinds_alone() -> None:
-    spec = importlib.util.spec_from_file_location("written", HERE / "written.py")
-    assert spec
-    assert spec.loader
-    written = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(written)
     data = bytes(
         written.Recording()
         .start()

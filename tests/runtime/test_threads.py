@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,13 +9,7 @@ import pytest
 
 from gapless.runtime import calibrate
 from gapless.runtime.pipeline import Pipeline
-
-_spec = importlib.util.spec_from_file_location("staged_host", Path(__file__).with_name("staged_host.py"))
-assert _spec is not None
-assert _spec.loader is not None
-_module = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_module)
-StagedHost: Any = _module.StagedHost
+from staged_host import StagedHost
 
 X = np.random.default_rng(4).random(30_000, dtype=np.float32)
 Y = 2 * X + 1

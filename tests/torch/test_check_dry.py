@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
 
 import gapless.torch as gt  # noqa: E402
+import stream_programs as programs  # noqa: E402
 from gapless.torch.dry import DryDevice  # noqa: E402
 
-_spec = importlib.util.spec_from_file_location("stream_programs", Path(__file__).with_name("programs.py"))
-assert _spec is not None
-assert _spec.loader is not None
-programs = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(programs)
 N, RACES, SILENT, WARNINGS, filled = programs.N, programs.RACES, programs.SILENT, programs.WARNINGS, programs.filled
 Program = Callable[[], object]
 

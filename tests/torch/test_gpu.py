@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,14 +13,9 @@ if not torch.cuda.is_available():
     pytest.skip("there is no GPU here", allow_module_level=True)
 
 import gapless.torch as gt  # noqa: E402
+import stream_programs as programs  # noqa: E402
 from gapless.torch.prefetching import Prefetcher  # noqa: E402
 from gapless.torch.transfers import Cuda  # noqa: E402
-
-_spec = importlib.util.spec_from_file_location("stream_programs", Path(__file__).with_name("programs.py"))
-assert _spec is not None
-assert _spec.loader is not None
-programs = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(programs)
 
 pytestmark = pytest.mark.gpu
 

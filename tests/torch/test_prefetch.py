@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 from collections import defaultdict, namedtuple
 from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,13 +19,7 @@ from gapless.model.errors import GaplessError  # noqa: E402
 from gapless.torch import prefetching, transfers  # noqa: E402
 from gapless.torch.prefetching import Prefetcher  # noqa: E402
 from gapless.torch.results import HostResults  # noqa: E402
-
-_spec = importlib.util.spec_from_file_location("simulated_gpu", Path(__file__).with_name("simulated.py"))
-assert _spec is not None
-assert _spec.loader is not None
-simulated = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(simulated)
-Simulated, Stream = simulated.Simulated, simulated.Stream
+from simulated_gpu import Simulated  # noqa: E402
 
 STEPS = 40
 

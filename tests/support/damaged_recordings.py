@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import gzip
-import importlib.util
 import re
 from collections.abc import Callable
-from pathlib import Path
 from random import Random
-from types import ModuleType
+
+from recordings import pipeline
 
 _NUMBERS = [
     0,
@@ -31,18 +30,7 @@ _HEADER = 32
 
 def seed() -> bytes:
     """Give the bytes of a sound recording of a few chunks."""
-    made = _module("timeline/sources/recording/conftest.py")
-    return bytes(made.pipeline(made.load_written(), 10).data)
-
-
-def _module(name: str) -> ModuleType:
-    path = Path(__file__).resolve().parents[1] / name
-    spec = importlib.util.spec_from_file_location("recordings", path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return bytes(pipeline(10).data)
 
 
 def damaged(data: bytes, random: Random) -> bytes:
