@@ -5,6 +5,7 @@ caching allocator's, whose blocks are handed out again on their own stream as so
 from __future__ import annotations
 
 import random
+import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -39,7 +40,8 @@ class Simulated:
         self.eager = eager
         self.consumer = Stream("consumer")
         self.streams = [self.consumer]
-        self._current = [self.consumer]
+        self._local = threading.local()
+        self._one = threading.RLock()  # one thread at a time lets streams run
         self._free: dict[tuple[str, int], list[np.ndarray]] = {}
         self._held_back: list[tuple[list[Snapshot], list[np.ndarray], np.ndarray]] = []
         self._named: dict[int, set[Stream]] = {}  # by a block's address: the streams of record_stream
@@ -50,7 +52,14 @@ class Simulated:
     # ---------------------------------------------------------------------------------------------- as Transfers
 
     def current(self) -> Stream:
-        return self._current[-1]
+        return self._stack[-1]
+
+    @property
+    def _stack(self) -> list[Stream]:
+        """The current streams of this thread, the innermost last."""
+        if not hasattr(self._local, "stack"):
+            self._local.stack = [self.consumer]
+        return self._local.stack
 
     def new_stream(self) -> Stream:
         self.streams.append(Stream(f"s{len(self.streams)}"))
@@ -58,11 +67,11 @@ class Simulated:
 
     @contextmanager
     def on(self, stream: Stream) -> Iterator[None]:
-        self._current.append(stream)
+        self._stack.append(stream)
         try:
             yield
         finally:
-            self._current.pop()
+            self._stack.pop()
 
     def allocate(self, size: int) -> torch.Tensor:
         for snapshots, pool, block in self._held_back[:]:
@@ -144,12 +153,12 @@ class Simulated:
 
     def step(self) -> bool:
         """Let some stream do one thing; False if none can."""
-        order = self.random.sample(self.streams, len(self.streams))
-        for stream in order:
-            if stream.work and stream.work[0]():
-                stream.work.popleft()
-                return True
-        return False
+        with self._one:
+            for stream in self.random.sample(self.streams, len(self.streams)):
+                if stream.work and stream.work[0]():
+                    stream.work.popleft()
+                    return True
+            return False
 
     def finish(self) -> None:
         while any(stream.work for stream in self.streams):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 from collections import defaultdict, namedtuple
 from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
@@ -16,7 +17,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 
 import gapless.torch as gt  # noqa: E402
 from gapless.model.errors import GaplessError  # noqa: E402
-from gapless.torch import prefetching, transfers  # noqa: E402
+from gapless.torch import naming, prefetching, transfers  # noqa: E402
 from gapless.torch.prefetching import Prefetcher  # noqa: E402
 from gapless.torch.results import HostResults  # noqa: E402
 from simulated_gpu import Simulated  # noqa: E402
@@ -281,6 +282,70 @@ def test_a_kept_result_of_a_transform_is_the_programs() -> None:
 
         train(gpu, prefetcher(numbers(gpu), gpu, transform=copied), kept=kept)
         assert [batch.tolist() for batch in kept] == [[float(i)] * 8 for i in range(STEPS)]
+
+
+def anything(seed: int, monkeypatch: pytest.MonkeyPatch, gpu: Any) -> None:
+    """Do with batches whatever a program may do; check what its kernels read, and what it kept."""
+    choose = random.Random(seed)
+
+    def keep(tensor: Any, stream: Any) -> None:
+        gpu.keep(tensor, stream)
+
+    def copied(batch: Any) -> Any:
+        made = gpu.allocate(batch["x"].numel() * 4).view(torch.float32)
+        gpu.launch(made, np.copyto, batch["x"])
+        return {"x": made, "y": batch["y"]}
+
+    def loader() -> Iterator[Any]:
+        for i in range(STEPS):
+            x, y = torch.full((choose.choice((4, 6, 32)),), float(i)), torch.full((2, 3), float(i)).t()
+            yield {"x": gpu.pin(x) if choose.random() < 0.8 else x, "y": y}
+
+    monkeypatch.setattr(torch.Tensor, "record_stream", keep)
+    side, other = gpu.new_stream(), gpu.new_stream()
+    read: list[tuple[float, list[float]]] = []
+    kept: dict[float, Any] = {}
+    batches = iter(prefetcher(loader(), gpu, choose.choice((1, 2, 3)), choose.choice((None, copied))))
+    for i in range(choose.choice((STEPS, 7))):
+        with gpu.on(other if choose.random() < 0.2 else gpu.current()):
+            batch = next(batches)
+            for part in (batch["x"], batch["x"][1:3], batch["y"]):
+                where = choose.choice((gpu.current(), gpu.current(), side))
+                if where is side:
+                    gpu.wait(side, gpu.record(gpu.current()))
+                    part[:1].record_stream(side)
+                with gpu.on(where):
+                    gpu.launch(part, lambda array, i=i: read.append((float(i), array.ravel().tolist())))
+            if choose.random() < 0.3:
+                kept[float(i)] = choose.choice((batch, batch["x"], batch["x"][2:], batch["y"][0]))
+            if kept and choose.random() < 0.3:
+                kept.pop(choose.choice([*kept]))
+        if choose.random() < 0.5:
+            overwrite(gpu, 2)
+    batches.close()  # pyright: ignore[reportAttributeAccessIssue]
+    overwrite(gpu, 6)
+    gpu.finish()
+    assert all(set(values) == {i} for i, values in read)
+    assert all(set(tensor.ravel().tolist()) == {i} for i, some in kept.items()
+               for tensor in (some.values() if isinstance(some, dict) else [some]))  # fmt: skip
+    assert naming._lent == {}
+
+
+@pytest.mark.parametrize("eager", [0.0, 0.2, 0.6])
+def test_whatever_a_program_does_with_batches(eager: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(40):
+        anything(seed, monkeypatch, Simulated(seed, eager))
+
+
+def test_a_ring_without_any_of_its_waits_fails_that_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    for broken in (WithoutBackWait, WithoutHandOver):
+        wrong = 0
+        for seed in range(40):
+            try:
+                anything(seed, monkeypatch, broken(seed, 0.2))
+            except AssertionError:
+                wrong += 1
+        assert wrong > 20
 
 
 Pair = namedtuple("Pair", ["x", "y"])
