@@ -153,8 +153,8 @@ def _host_views(log: Log, watch: Watch) -> Iterator[None]:
         real = getattr(torch.Tensor, name)
 
         def call(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-            asked = not watch.sleeps and (place := where())
-            if asked and (watch.device.holds(self) or watch.device.pinned(self)):
+            place = "" if watch.sleeps else where()
+            if place and (watch.device.holds(self) or watch.device.pinned(self)):
                 log.note(_VIEWS, place)
             return real(self, *args, **kwargs)
 

@@ -21,7 +21,8 @@ _real_device = torch._C.TensorBase.device.__get__  # pyright: ignore[reportAttri
 _generator = torch.Generator
 
 
-_BY_NUMBER: dict[Any, int] = {torch.Tensor.to: 1, torch._C._nn._parse_to: 0}  # the latter for modules
+_parse_to = torch._C._nn._parse_to  # pyright: ignore[reportAttributeAccessIssue] - of modules
+_BY_NUMBER: dict[Any, int] = {torch.Tensor.to: 1, _parse_to: 0}
 
 
 class PretendMode(TorchFunctionMode):
