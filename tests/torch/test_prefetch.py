@@ -167,9 +167,10 @@ def test_record_stream_is_pytorchs_own_for_what_is_not_the_rings(monkeypatch: py
     x = torch.ones(3)
     batches = iter(prefetcher(numbers(gpu), gpu))
     batch, side = next(batches), gpu.new_stream()
-    x.record_stream(side)
-    batch.record_stream(side)
-    assert [(id(tensor), stream) for tensor, stream in told] == [(id(x), side), (id(batch), side)]
+    sparse = torch.eye(2).to_sparse()
+    for tensor in (x, batch, sparse):
+        tensor.record_stream(side)
+    assert [(id(tensor), stream) for tensor, stream in told] == [(id(x), side), (id(batch), side), (id(sparse), side)]
 
 
 def test_batches_are_plain_tensors() -> None:

@@ -36,7 +36,10 @@ def record_stream(tensor: torch.Tensor, stream: Any) -> None:
 
 def _hearing(real: Callable[[torch.Tensor, Any], None]) -> Any:
     def record_stream(self: torch.Tensor, stream: Any) -> None:
-        hear = _lent.get(self.untyped_storage()._cdata) if self.layout is torch.strided else None
+        try:
+            hear = _lent.get(self.untyped_storage()._cdata)
+        except (RuntimeError, NotImplementedError):  # sparse, or of a class that has no memory of its own
+            hear = None
         if hear is not None:
             hear(stream)
         real(self, stream)
