@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 
 import gapless.torch as gt  # noqa: E402
 from gapless.model.errors import GaplessError  # noqa: E402
-from gapless.torch import naming, prefetching, transfers  # noqa: E402
+from gapless.torch import naming, ring, transfers  # noqa: E402
 from gapless.torch.prefetching import Prefetcher  # noqa: E402
 from gapless.torch.results import HostResults  # noqa: E402
 from simulated_gpu import Simulated  # noqa: E402
@@ -156,7 +156,7 @@ def test_further_streams_that_record_stream_names(part: Any, monkeypatch: pytest
 
 
 def test_a_ring_that_hears_of_no_stream_fails_the_same_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefetching, "lend", lambda memory, hear: None)
+    monkeypatch.setattr(ring, "lend", lambda memory, hear: None)
     right = sum(used_on_a_side_stream(seed, monkeypatch, PARTS[1]) == [*range(STEPS)] for seed in range(20))
     assert right < 20
 

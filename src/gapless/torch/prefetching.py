@@ -1,28 +1,12 @@
 """``gapless.torch.prefetch``: batches on the device before the program asks for them.
 
-A copy stream brings the next *depth* batches into fixed buffers while the GPU works on the one before. What puts this
-in order, for each slot of the ring:
-
-- the consumer's current stream waits for the event behind the copies before the batch is handed over;
-- the copies into a slot wait for an event recorded on the consumer's current stream when the program asks for a later
-  batch and no longer holds the old one, and for the streams that ``record_stream`` named for it or for a view of it;
-- a batch of which the program still holds anything then is the program's: its memory is replaced. The memory was
-  allocated on the consumer's stream, and the allocator is told of the other streams, so that what PyTorch does when the
-  program lets go of it is in order too.
-
-The program waits for this code in every step, so it does little: a batch that looks like the one before it in its slot
-costs a view of each tensor, its copy, and the calls above.
-
-The loader is asked in the program's own thread, as a plain loop does: order, exceptions, workers and ``break`` are the
-loader's. Batches that are not pinned are copied into pinned buffers by a thread, which then issues the copy.
+A copy stream brings the next *depth* batches into fixed buffers while the GPU works on the one before; what puts that
+in order is in ``ring``.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Generic, TypeVar
 
@@ -30,27 +14,10 @@ import torch
 
 from gapless.model.errors import GaplessError
 
-from .batches import Held, map_tensors, tensors_in
-from .buffers import Buffer
-from .naming import lend, take_back
-from .transfers import Cuda, Transfers
-
-_SAMPLE = 8  # batches, of which one's wait is timed: it takes two events more
+from .ring import Ring, Stats
+from .transfers import Transfers, transfers_of
 
 T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class Stats:
-    """What prefetching did: batches and bytes copied, seconds waited, buffers that the program kept."""
-
-    batches: int = 0
-    bytes: int = 0
-    staged: int = 0  # bytes that came unpinned, and went through a pinned buffer
-    kept: int = 0  # buffers replaced because the program held on to a batch
-    loader_s: float = 0.0  # the program's thread waited for the loader
-    host_s: float = 0.0  # ... for a buffer: for an earlier copy, or for the thread that pins
-    copy_s: float = 0.0  # the consumer's stream stood still until a copy was done; from each eighth batch
 
 
 class Prefetcher(Generic[T]):
@@ -75,7 +42,7 @@ class Prefetcher(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         if self._transfers is None:
             return self._pass_through()
-        return _Ring(self, self._transfers).batches()
+        return Ring(self.loader, self._transfers, self.depth, self._transform, self.stats).batches()
 
     def _pass_through(self) -> Iterator[T]:
         """On the CPU there is nothing to copy."""
@@ -106,259 +73,6 @@ class Prefetcher(Generic[T]):
         return f"Prefetcher({self.loader!r}, depth={self.depth})"
 
 
-@dataclass(slots=True, eq=False)
-class _Slot:
-    """One place of the ring: buffers for each tensor of a batch, in their order."""
-
-    buffers: list[Buffer] = field(default_factory=list)
-    staging: list[Buffer] = field(default_factory=list)
-    sources: list[Any] = field(default_factory=list)  # what is being copied from
-    copied: Any = None  # the event behind the copies
-    released: Any = None  # the event behind what the consumer's streams did with it
-    others: Held | None = None  # tensors that are not in our buffers: what a transform made, what ``.to`` gave
-    named: list[Any] = field(default_factory=list)  # streams that use it: the one it was handed to, record_stream's
-    batch: Any = None  # until it is handed over
-    work: Future[None] | None = None  # the thread that pins
-
-    def hear(self, stream: Any) -> None:
-        """Take note of a stream that uses it."""
-        if stream not in self.named:
-            self.named.append(stream)
-
-
-class _Ring:
-    """One iteration."""
-
-    def __init__(self, owner: Prefetcher[Any], transfers: Transfers) -> None:
-        self._owner = owner
-        self._stats = owner.stats
-        self._gpu = transfers
-        self._stream = transfers.new_stream()
-        # one slot is the program's until it has the next batch, one is being filled meanwhile
-        self._free: deque[_Slot] = deque(_Slot() for _ in range(owner.depth + 2))
-        self._ready: deque[_Slot] = deque()
-        self._handed: deque[_Slot] = deque()
-        self._kept: list[Held] = []  # what the program still holds of tensors that are not in our buffers
-        self._stalls: deque[Any] = deque()
-        self._handed_over = 0
-        self._pool: ThreadPoolExecutor | None = None
-
-    def batches(self) -> Iterator[Any]:
-        """Give the batches, each behind the event of its copies."""
-        source, ended = iter(self._owner.loader), False
-        failure: BaseException | None = None
-        try:
-            while True:
-                while not ended and len(self._ready) <= self._owner.depth:
-                    if self._ready and self._ready[-1].work is not None:
-                        self._ready[-1].work.result()  # the loader may use its memory again for the next
-                    begun = perf_counter()
-                    try:
-                        batch = next(source)
-                    except StopIteration:
-                        ended = True
-                    except Exception as problem:  # the batches before it come first
-                        ended, failure = True, problem
-                    else:
-                        self._stats.loader_s += perf_counter() - begun
-                        self._fill(batch)
-                if not self._ready:
-                    break
-                yield self._hand_over()
-            if failure is not None:
-                raise failure
-        finally:
-            self._close()
-
-    # ------------------------------------------------------------------------------------------------------ filling
-
-    def _fill(self, batch: Any) -> None:
-        """Bring a batch into the next slot."""
-        slot = self._free.popleft() if self._free else self._handed.popleft()
-        self._take_back(slot)
-        gpu, pairs = self._gpu, list[tuple[torch.Tensor, torch.Tensor]]()  # source and target
-        elsewhere: list[Any] = []  # what has to move itself: sparse tensors, subclasses, objects with ``.to``
-        there = False  # the loader's own tensors on the device
-
-        def place(tensor: torch.Tensor) -> torch.Tensor:
-            nonlocal there
-            if gpu.holds(tensor):
-                there = True
-                return tensor
-            if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
-                elsewhere.append(tensor)
-                return tensor
-            at = len(pairs)
-            target = slot.buffers[at].again(tensor) if at < len(slot.buffers) else None
-            if target is None:
-                target = self._place(slot, at, tensor)
-            pairs.append((tensor.detach() if tensor.requires_grad else tensor, target))
-            return target
-
-        def mark(obj: Any) -> Any:
-            elsewhere.append(obj)
-            return obj
-
-        moved = map_tensors(batch, place, mark)
-        if there and (elsewhere or self._owner._transform is not None):
-            gpu.wait(self._stream, gpu.record(gpu.current()))  # what the loader did to them comes first
-        slot.sources = [batch]
-        for buffer in slot.buffers[: len(pairs)]:
-            self._stats.bytes += buffer.bytes
-        self._stats.batches += 1
-        unpinned = [at for at, (source, _) in enumerate(pairs) if not gpu.is_pinned(source)]
-        if unpinned:
-            self._stage(slot, pairs, unpinned, moved, bool(elsewhere))
-        else:
-            self._issue(slot, pairs, moved, bool(elsewhere))
-        self._ready.append(slot)
-
-    def _place(self, slot: _Slot, at: int, tensor: torch.Tensor) -> torch.Tensor:
-        """Give the place on the device where a tensor of the batch will be."""
-        while len(slot.buffers) <= at:
-            slot.buffers.append(Buffer(self._gpu.allocate))
-        buffer = slot.buffers[at]
-        kept = buffer.kept
-        if kept or not buffer.fits(tensor):
-            self._stats.kept += kept
-            self._leave(slot, buffer)
-            buffer.fits(tensor)
-            lend(buffer.renew(), slot.hear)
-            # The memory is fresh from the consumer's stream, whose earlier work may still use it (R8.7).
-            self._gpu.wait(self._stream, self._gpu.record(self._gpu.current()))
-        return buffer.like(tensor)
-
-    def _leave(self, slot: _Slot, buffer: Buffer) -> None:
-        """Let go of a buffer: from now on its memory is the allocator's, which has to know who used it."""
-        if buffer.memory is not None:
-            take_back(buffer.memory)
-            for stream in slot.named:
-                self._gpu.keep(buffer.memory, stream)
-            buffer.leave()
-
-    def _stage(self, slot: _Slot, pairs: list[tuple[torch.Tensor, torch.Tensor]], unpinned: list[int], moved: Any,
-               elsewhere: bool) -> None:  # fmt: skip
-        """Let a thread bring what is not pinned into pinned memory, and issue the copies behind that."""
-        for at in unpinned:
-            while len(slot.staging) <= at:
-                slot.staging.append(Buffer(self._gpu.pinned))
-            if not slot.staging[at].fits(pairs[at][0]):
-                slot.staging[at].renew()
-            self._stats.staged += slot.staging[at].bytes
-
-        def issue() -> None:
-            for at in unpinned:
-                source, target = pairs[at]
-                staged = slot.staging[at].like(source)
-                staged.copy_(source)
-                pairs[at] = staged, target
-            self._issue(slot, pairs, moved, elsewhere)
-
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(1, thread_name_prefix="gapless-pin")
-        slot.work = self._pool.submit(issue)
-
-    def _issue(self, slot: _Slot, pairs: list[tuple[torch.Tensor, torch.Tensor]], moved: Any, elsewhere: bool) -> None:
-        """Put the copies of a batch into the copy stream, and what its objects and the transform do there."""
-        self._gpu.copy(pairs, self._stream)
-        if elsewhere or self._owner._transform is not None:
-            moved = self._change(slot, pairs, moved)
-        slot.copied = self._gpu.record(self._stream, slot.copied)
-        slot.batch = moved
-
-    def _change(self, slot: _Slot, pairs: list[tuple[torch.Tensor, torch.Tensor]], moved: Any) -> Any:
-        """Move what moves itself, and transform the batch, on the copy stream; give what came out."""
-        gpu, made = self._gpu, list[Any]()
-
-        def move(obj: Any) -> Any:
-            pinned = obj.pin_memory() if hasattr(obj, "pin_memory") else obj
-            slot.sources.append(pinned)
-            made.append(gpu.moved(pinned))
-            return made[-1]
-
-        with gpu.on(self._stream):
-            moved = map_tensors(moved, lambda t: t if gpu.holds(t) else move(t), move)
-            if self._owner._transform is not None:
-                moved = self._owner._transform(moved)
-                made.append(moved)
-        ours = {target.untyped_storage()._cdata for _, target in pairs}
-        others = [t for t in tensors_in(made) if gpu.holds(t) and t.untyped_storage()._cdata not in ours]
-        slot.others = Held([tensor.detach() for tensor in others]) if others else None
-        return moved
-
-    # ----------------------------------------------------------------------------------------- handing over and back
-
-    def _hand_over(self) -> Any:
-        """Give a batch to the program: its current stream waits for the copies."""
-        slot = self._ready.popleft()
-        if slot.work is not None:
-            begun = perf_counter()
-            slot.work.result()
-            slot.work = None
-            self._stats.host_s += perf_counter() - begun
-        current = self._gpu.current()
-        if self._handed_over % _SAMPLE:
-            self._gpu.wait(current, slot.copied)
-        else:
-            self._stalls.append(self._gpu.stalls(current, slot.copied))
-            self._count_stalls()
-        self._handed_over += 1
-        batch, slot.batch = slot.batch, None
-        slot.named[:] = [current]
-        self._handed.append(slot)
-        return batch
-
-    def _take_back(self, slot: _Slot) -> None:
-        """Let a slot be filled again: after the copies out of its sources, and after the consumer's streams."""
-        if slot.copied is None:
-            return
-        begun = perf_counter()
-        self._gpu.synchronize(slot.copied)  # before its sources are let go; done long ago, where the host is not ahead
-        self._stats.host_s += perf_counter() - begun
-        slot.sources = []
-        slot.hear(self._gpu.current())
-        for stream in slot.named:
-            slot.released = self._gpu.record(stream, slot.released)
-            self._gpu.wait(self._stream, slot.released)
-        if slot.others is not None:
-            if slot.others.elsewhere:
-                self._name(slot.others, slot.named)
-                self._kept.append(slot.others)
-            slot.others = None  # goes, behind the wait above
-        self._kept = [held for held in self._kept if held.elsewhere]
-
-    def _name(self, held: Held, streams: list[Any]) -> None:
-        """Tell the allocator who used tensors that are not in our buffers: their memory is the copy stream's."""
-        for tensor in held.tensors:
-            for stream in streams:
-                self._gpu.keep(tensor, stream)
-
-    def _count_stalls(self, *, all_: bool = False) -> None:
-        while self._stalls and (all_ or len(self._stalls) > 1):
-            seconds = self._gpu.stalled(self._stalls[0])
-            if seconds is None:
-                return
-            self._stalls.popleft()
-            self._stats.copy_s += seconds * _SAMPLE
-
-    def _close(self) -> None:
-        """End the iteration: nothing of ours may be let go while a copy of it is under way."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=True)
-        current = self._gpu.current()
-        for slot in (*self._ready, *self._handed, *self._free):
-            if slot.copied is not None:
-                self._gpu.synchronize(slot.copied)  # for its sources, and for its buffers where they were not handed
-            slot.hear(current)
-            for buffer in slot.buffers:
-                self._leave(slot, buffer)
-            if slot.others is not None:
-                self._name(slot.others, slot.named)
-        for held in self._kept:
-            self._name(held, [current])
-        self._count_stalls(all_=True)
-
-
 def prefetch(
     loader: Iterable[T],
     device: torch.device | str | int = "cuda",
@@ -382,15 +96,3 @@ def prefetch(
     if depth < 1:
         raise GaplessError(f"prefetch needs a depth of at least 1 batch, not {depth}")
     return Prefetcher(loader, transfers_of(device), depth, transform)
-
-
-def transfers_of(device: torch.device | str | int) -> Transfers | None:
-    """Give how to copy to and from a device; None for the CPU. Raises GaplessError for other devices."""
-    where = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
-    if where.type == "cpu":
-        return None
-    if where.type != "cuda":
-        raise GaplessError(f"prefetching knows GPUs (cuda) and the CPU, not {where}")
-    if not torch.cuda.is_available():
-        raise GaplessError("There is no GPU here, or PyTorch cannot use it. For the CPU: device='cpu'")
-    return Cuda(torch.device("cuda", torch.cuda.current_device()) if where.index is None else where)

@@ -19,8 +19,7 @@ from gapless.model.errors import GaplessError
 
 from .batches import map_tensors, tensors_in
 from .buffers import Buffer
-from .prefetching import transfers_of
-from .transfers import Transfers
+from .transfers import Transfers, transfers_of
 
 T = TypeVar("T")
 

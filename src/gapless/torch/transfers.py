@@ -11,6 +11,8 @@ from typing import Any, Protocol
 
 import torch
 
+from gapless.model.errors import GaplessError
+
 from .naming import record_stream
 
 
@@ -177,3 +179,15 @@ def _plain(make: Callable[..., torch.Tensor], *args: Any, **kwargs: Any) -> torc
         return make(*args, **kwargs)
     with torch.inference_mode(False):
         return make(*args, **kwargs)
+
+
+def transfers_of(device: torch.device | str | int) -> Transfers | None:
+    """Give how to copy to and from a device; None for the CPU. Raises GaplessError for other devices."""
+    where = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+    if where.type == "cpu":
+        return None
+    if where.type != "cuda":
+        raise GaplessError(f"prefetching knows GPUs (cuda) and the CPU, not {where}")
+    if not torch.cuda.is_available():
+        raise GaplessError("There is no GPU here, or PyTorch cannot use it. For the CPU: device='cpu'")
+    return Cuda(torch.device("cuda", torch.cuda.current_device()) if where.index is None else where)
