@@ -73,12 +73,16 @@ def read(text: str, *, name: str = "tape", folder: str | Path | None = "", most:
     Raises ``TapeError`` (a ``GaplessError``) with line, column, what was found and what could stand there.
     """
     reader, lines = _Reader(None if folder is None else Path(folder), most), array("i")
+    made = 0
     for line in unroll(text, name, most):
         reader.read(line)
-        while len(lines) < len(reader.program):
-            lines.append(line.number)
+        before, made = made, len(reader.program)
+        lines.extend([line.number] * (made - before))
     reader.finish()
     return Tape(name, reader.program, reader.machine, reader.expectations, np.array(lines, np.int32))
+
+
+_A_CALL = Effort(calls=1)
 
 
 class _Reader(Reading):
@@ -100,7 +104,7 @@ class _Reader(Reading):
         try:
             if word in _CALLS:
                 self.called = True
-                self.spend(line, Effort(calls=1))
+                self.spend(line, _A_CALL)
                 _CALLS[word](self, line, self.label(line))
             elif word in _OTHERS:
                 _OTHERS[word](self, line)

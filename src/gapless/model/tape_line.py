@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
-from itertools import islice
+from itertools import islice, takewhile
 from typing import NoReturn
 
 from .errors import GaplessError
@@ -14,6 +14,7 @@ _MOST_COMPARED = 5000  # names, in search of one that may have been meant
 _MOST_SHOWN = 60  # characters of a word
 _LONGEST_REASON = 600  # characters
 _END_OF_LINE = "the end of the line"
+_WORD = re.compile(r'#.*|"[^"]*"|(?:\{[^{}]*\}|[^\s#"{}])+|\S')
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*", re.ASCII)
 
 
@@ -53,17 +54,33 @@ def shown(word: str) -> str:
     return repr(word if len(word) <= _MOST_SHOWN else word[:_MOST_SHOWN] + "...")
 
 
+def split(written: str) -> list[str]:
+    """Cut a line as written into words, without its comment."""
+    if "#" in written or '"' in written or "{" in written or "}" in written:
+        return [word[0] for word in takewhile(lambda word: word[0][0] != "#", _WORD.finditer(written))]
+    return written.split()
+
+
 class Line:
-    """One statement: its words and where each begins, read from left to right."""
+    """One statement: its words, read from left to right, and the line as written."""
 
-    __slots__ = ("_at", "columns", "name", "number", "words")
+    __slots__ = ("_at", "name", "number", "words", "written")
 
-    def __init__(self, name: str, number: int, words: list[str], columns: list[int]) -> None:
+    def __init__(self, name: str, number: int, words: list[str], written: str) -> None:
         self.name = name
         self.number = number
         self.words = words
-        self.columns = columns  # one more than words: the last says where the line ends
+        self.written = written
         self._at = 0
+
+    def again(self) -> Line:
+        """Give the statement once more, to be read from its begin."""
+        return Line(self.name, self.number, self.words.copy(), self.written)
+
+    def column(self, at: int) -> int:
+        """Give where word number *at* begins, from 1; of one that is not there, where the line ends."""
+        places = [word.start() for word in _WORD.finditer(self.written) if not word[0].startswith("#")]
+        return (places[at] if at < len(places) else len(self.written.rstrip())) + 1
 
     @property
     def at(self) -> int:
@@ -105,5 +122,5 @@ class Line:
         message = f"{said}; expected {expected}" if expected else said
         raise TapeError(
             message + (did_you_mean(found, known) if there else ""), name=self.name, line=self.number,
-            column=self.columns[min(at, len(self.words))] + offset, found=found, expected=expected,
+            column=self.column(min(at, len(self.words))) + offset, found=found, expected=expected,
         )  # fmt: skip

@@ -10,7 +10,6 @@ from .kinds import MemoryKind
 from .streams import Stream
 from .tape_line import Line, alternatives, shown
 from .tape_reading import MOST_DEVICES, Effort, Reading
-from .things import WHOLE_GPU
 
 _MOST_BLOCKS = 2**31 - 1
 
@@ -48,11 +47,11 @@ _TRANSFER_WORDS = {
 def copy(reader: Reading, line: Line, label: str) -> None:
     """Read ``h2d``, ``d2h``, ``d2d``, ``p2p`` and ``h2h NAME on S TIME [SIZE] [SRC -> DST] ...``."""
     kind, name, stream, said = _transfer(reader, line)
-    host_memory = MemoryKind.PAGEABLE if said.pageable else MemoryKind.PINNED
-    sides = [host_memory if host else MemoryKind.DEVICE for host in _HOST_SIDES.get(kind, (False, False))]
     options: dict[str, object] = {"name": name, "label": label}
-    for side, at, memory in zip(("src", "dst"), (said.src, said.dst), sides, strict=True):
-        if at >= 0:
+    if said.src >= 0:
+        host_memory = MemoryKind.PAGEABLE if said.pageable else MemoryKind.PINNED
+        sides = [host_memory if host else MemoryKind.DEVICE for host in _HOST_SIDES.get(kind, (False, False))]
+        for side, at, memory in zip(("src", "dst"), (said.src, said.dst), sides, strict=True):
             options[side] = reader.copied(line, at, memory)
     if said.pageable:
         options["pageable"] = True
@@ -164,9 +163,9 @@ def kernel(reader: Reading, line: Line, label: str) -> None:
         line.fail(len(line.words), "", "share=F is blocks=1 block=F: give one or the other")
     if bool(blocks) != bool(block):
         line.fail(len(line.words), "block=F" if blocks else "blocks=N")
-    times = max(blocks, 1)
-    reader.spend(line, Effort(rounds=int(times * (share or block or WHOLE_GPU)), time=time * times))
-    stream.kernel(time, share=share or block, blocks=blocks or 1, first=first, reads=reads, writes=writes,
+    times, part = max(blocks, 1), share or block
+    reader.spend(line, Effort(rounds=int(times * part) if part else times, time=time * times))
+    stream.kernel(time, share=part, blocks=blocks or 1, first=first, reads=reads, writes=writes,
                   name=name, label=label)  # fmt: skip
 
 

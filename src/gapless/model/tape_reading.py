@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from operator import add, sub
+from operator import sub
 from typing import NamedTuple
 
 from . import tape_words as words
@@ -251,7 +251,8 @@ class Reading:
 
     def spend(self, line: Line, effort: Effort) -> None:
         """Add to what the tape asks for, which must stay where it can be counted and run."""
-        self._effort = Effort(*map(add, self._effort, effort))
+        calls, rounds, time = self._effort
+        self._effort = Effort(calls + effort.calls, rounds + effort.rounds, time + effort.time)
         if self._effort.time >= _LONGEST:
             line.fail(line.at - 1, "", "the times of this tape add up to more than the model can hold")
         if max(self._effort.calls, self._effort.rounds) > self.most:

@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .tape_expression import BadExpressionError, Counters, Expression, read_expression
-from .tape_line import Line
+from .tape_line import Line, split
 
 MOST_LINES = 4_000_000  # of an unrolled tape: a larger program is built in Python, not read from text
 _DEEPEST = 50  # blocks in blocks
 
-_WORD = re.compile(r'#.*|"[^"]*"|(?:\{[^{}]*\}|[^\s#"{}])+|\S')
 _COUNT = re.compile(r"\d{1,18}", re.ASCII)
 
 
@@ -26,7 +25,7 @@ def unroll(text: str, name: str, most: int = MOST_LINES) -> Iterator[Line]:
     A ``thread`` or ``batch`` line and the ``end`` that closes it are given as they stand; ``repeat`` and its ``end``
     are not. Raises ``TapeError`` for blocks that do not match, bad expressions, and more than *most* lines.
     """
-    body = _blocks(_templates(text, name))
+    body = _blocks(_lines(text, name))
     _Size(most).of(body, {})
     return _run(body, {})
 
@@ -36,43 +35,53 @@ def unroll(text: str, name: str, most: int = MOST_LINES) -> Iterator[Line]:
 
 @dataclass(frozen=True, slots=True)
 class _Template:
-    """A line as written. ``parts`` holds, for each word with braces, its number and the pieces to put together."""
+    """A line with braces. ``parts`` holds, for each word that has some, its number and the pieces to put together."""
 
     line: Line
     parts: tuple[tuple[int, tuple[str | Expression, ...]], ...]
 
     def fill(self, names: Counters) -> Line:
-        line = self.line
-        words = line.words.copy()
+        line = self.line.again()
         for at, pieces in self.parts:
             try:
-                words[at] = "".join([piece if isinstance(piece, str) else str(piece(names)) for piece in pieces])
+                line.words[at] = "".join([piece if isinstance(piece, str) else str(piece(names)) for piece in pieces])
             except BadExpressionError as error:
-                line.fail(at, error.expected, str(error))
-        return Line(line.name, line.number, words, line.columns)
+                self.line.fail(at, error.expected, str(error))
+        return line
 
 
 @dataclass(frozen=True, slots=True)
 class _Block:
     """``repeat``, ``thread`` or ``batch`` with the lines between it and its ``end``."""
 
-    head: _Template
-    body: list[_Template | _Block]
-    end: _Template
+    head: Line | _Template
+    body: list[Line | _Template | _Block]
+    end: Line
+
+    @property
+    def repeats(self) -> bool:
+        """Tell whether it stands for its lines so many times."""
+        return _line(self.head).words[0] == "repeat"
 
 
-def _templates(text: str, name: str) -> Iterator[_Template]:
-    for number, raw in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
-        words: list[str] = []
-        columns: list[int] = []
-        for found in _WORD.finditer(raw):
-            if found[0].startswith("#"):
-                break
-            words.append(found[0])
-            columns.append(found.start() + 1)
+def _line(part: Line | _Template) -> Line:
+    return part if isinstance(part, Line) else part.line
+
+
+def _filled(part: Line | _Template, names: Counters) -> Line:
+    return part.again() if isinstance(part, Line) else part.fill(names)
+
+
+def _lines(text: str, name: str) -> Iterator[Line | _Template]:
+    for number, written in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
+        words = split(written)
         if words:
-            line = Line(name, number, words, [*columns, len(raw.rstrip()) + 1])
-            yield _Template(line, tuple(_pieces(line, at) for at, word in enumerate(words) if _is_special(word)))
+            line = Line(name, number, words, written)
+            if "{" in written or "}" in written or '"' in written:
+                parts = tuple(_pieces(line, at) for at, word in enumerate(words) if _is_special(word))
+                yield _Template(line, parts) if parts else line
+            else:
+                yield line
 
 
 def _is_special(word: str) -> bool:
@@ -93,15 +102,16 @@ def _pieces(line: Line, at: int) -> tuple[int, tuple[str | Expression, ...]]:
     return at, tuple(pieces)
 
 
-def _blocks(templates: Iterator[_Template]) -> list[_Template | _Block]:
-    body: list[_Template | _Block] = []
-    opened: list[tuple[_Template, list[_Template | _Block]]] = []
-    for template in templates:
-        line, word = template.line, template.line.words[0]
+def _blocks(lines: Iterator[Line | _Template]) -> list[Line | _Template | _Block]:
+    body: list[Line | _Template | _Block] = []
+    opened: list[tuple[Line | _Template, list[Line | _Template | _Block]]] = []
+    for part in lines:
+        line = _line(part)
+        word = line.words[0]
         if word in ("repeat", "thread", "batch"):
             if len(opened) == _DEEPEST:
                 line.fail(0, "", f"more than {_DEEPEST} blocks stand in each other")
-            opened.append((template, body))
+            opened.append((part, body))
             body = []
         elif word == "end":
             if not opened:
@@ -109,28 +119,31 @@ def _blocks(templates: Iterator[_Template]) -> list[_Template | _Block]:
             line.next("end")
             line.finish()
             head, outer = opened.pop()
-            outer.append(_Block(head, body, template))
+            outer.append(_Block(head, body, line))
             body = outer
         else:
-            body.append(template)
+            body.append(part)
     if opened:
-        line = opened[-1][0].line
+        line = _line(opened[-1][0])
         line.fail(0, "end", f"the block {' '.join(line.words)!r} is never closed")
     return body
 
 
-def _run(body: list[_Template | _Block], names: Counters) -> Iterator[Line]:
+def _run(body: list[Line | _Template | _Block], names: Counters, *, once: bool = True) -> Iterator[Line]:
+    """Give the lines of a body; *once*: it is the only time, so that they need not be kept as they are."""
     for part in body:
-        if isinstance(part, _Template):
-            yield part.fill(names)
-        elif part.head.line.words[0] == "repeat":
-            count, name = _repeat(part.head.fill(names))
+        if isinstance(part, Line) and once:
+            yield part
+        elif not isinstance(part, _Block):
+            yield _filled(part, names)
+        elif part.repeats:
+            count, name = _repeat(_filled(part.head, names))
             for i in range(count):
-                yield from _run(part.body, names | {name: i} if name else names)
+                yield from _run(part.body, names | {name: i} if name else names, once=False)
         else:
-            yield part.head.fill(names)
-            yield from _run(part.body, names)
-            yield part.end.fill(names)
+            yield _filled(part.head, names)
+            yield from _run(part.body, names, once=once)
+            yield part.end.again()
 
 
 def _repeat(line: Line) -> tuple[int, str]:
@@ -154,24 +167,24 @@ class _Size:
     def __init__(self, most: int) -> None:
         self._steps, self._most = 0, most
 
-    def of(self, body: list[_Template | _Block], names: Counters) -> int:
+    def of(self, body: list[Line | _Template | _Block], names: Counters) -> int:
         total = 0
         for part in body:
-            if isinstance(part, _Template):
+            if not isinstance(part, _Block):
                 total += 1
-            elif part.head.line.words[0] == "repeat":
+            elif part.repeats:
                 total += self._of_repeat(part, names)
             else:
                 total += 2 + self.of(part.body, names)
             self._steps += 1
             if total > self._most or self._steps > self._most:
-                line = part.line if isinstance(part, _Template) else part.head.line
+                line = _line(part.head if isinstance(part, _Block) else part)
                 instead = "; build it in Python instead" if self._most == MOST_LINES else ""
                 line.fail(0, "", f"unrolled, the tape has more than {self._most:,} lines{instead}")
         return total
 
     def _of_repeat(self, block: _Block, names: Counters) -> int:
-        count, name = _repeat(block.head.fill(names))
+        count, name = _repeat(_filled(block.head, names))
         if count > self._most:  # an empty body repeated so often takes its time as well
             return count
         if count == 0 or not _has_counted_repeat(block.body):
@@ -179,7 +192,7 @@ class _Size:
         return sum(self.of(block.body, names | {name: i}) for i in range(count))
 
 
-def _has_counted_repeat(body: list[_Template | _Block]) -> bool:
+def _has_counted_repeat(body: list[Line | _Template | _Block]) -> bool:
     """Tell whether a ``repeat`` inside takes its count from an expression."""
     blocks = [part for part in body if isinstance(part, _Block)]
-    return any((b.head.line.words[0] == "repeat" and b.head.parts) or _has_counted_repeat(b.body) for b in blocks)
+    return any((b.repeats and isinstance(b.head, _Template)) or _has_counted_repeat(b.body) for b in blocks)
