@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
 import pytest
 
 
-def pytest_configure() -> None:
-    """Take Ctrl-C even where the shell ignores it for what runs in the background: the tests' programs inherit that."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Prepare what this process's workers and the tests' programs inherit.
+
+    Ctrl-C is heard even where the shell ignores it for what runs in the background. Where Python is told to keep no
+    compiled modules, they are kept in pytest's cache: else each of some hundred programs compiles what it imports.
+    """
+    cache = getattr(config, "cache", None)
+    if cache is not None and os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+        os.environ["PYTHONPYCACHEPREFIX"] = str(cache.mkdir("compiled"))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

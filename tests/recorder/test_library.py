@@ -13,7 +13,7 @@ import pytest
 
 from gapless.cli import main
 from gapless.model.errors import GaplessError
-from gapless.recorder import library
+from gapless.recorder import blocks, library
 from gapless.recorder.layouts import KINDS, layout_source
 
 
@@ -146,3 +146,23 @@ def test_force_overwrites(fake: Any, tmp_path: Path) -> None:
     path.write_bytes(b"\x93GAPLESS" + b"old" * 1000)  # a recording; --force leaves other files alone
     assert fake.record(path, "--force", command=["true"]).returncode == 0
     assert b"old" not in path.read_bytes()
+
+
+def fail(half: Path) -> None:
+    half.write_bytes(b"half")
+    raise GaplessError("stopped")
+
+
+def test_a_link_stays_a_link_to_the_recording(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    for force in (False, True):
+        with blocks.made(tmp_path / "link", force=force):
+            pass
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "real").read_bytes().startswith(b"\x93GAPLESS")
+    with pytest.raises(GaplessError, match="is there already"), blocks.made(tmp_path / "link", force=False):
+        pass
+    with pytest.raises(GaplessError, match="stopped"), blocks.made(tmp_path / "link", force=True):
+        fail(tmp_path / "real")
+    assert (tmp_path / "real").read_bytes().startswith(b"\x93GAPLESS")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "real"]

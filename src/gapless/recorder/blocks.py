@@ -29,14 +29,15 @@ from gapless.timeline.sources.recording_format import (
 def made(path: Path, *, force: bool) -> Iterator[None]:
     """Make an empty recording, and take it back where what is done with it in the block fails.
 
-    With *force* an older recording gives way, but comes back then. Raises GaplessError where the file cannot be made,
-    is there without *force*, or is no recording.
+    With *force* an older recording gives way, but comes back then. A link stays a link, to the recording. Raises
+    GaplessError where the file cannot be made, is there without *force*, or is no recording.
     """
-    older = _set_aside(path) if force else None
+    place = Path(os.path.realpath(path))  # in a circle of links it gives one of them
+    older = _set_aside(path, place) if force else None
     ours = False
     try:
         try:
-            with path.open("xb") as file:
+            with place.open("xb") as file:
                 ours = True
                 header = np.array([(MAGIC, VERSION, FILE_HEADER.itemsize, time.time_ns(), 0)], FILE_HEADER)
                 file.write(header.tobytes())
@@ -47,28 +48,28 @@ def made(path: Path, *, force: bool) -> Iterator[None]:
         yield
     except BaseException:
         if ours:
-            path.unlink(missing_ok=True)
+            place.unlink(missing_ok=True)
         if older is not None:
-            older.replace(path)
+            older.replace(place)
         raise
     if older is not None:
         older.unlink()
 
 
-def _set_aside(path: Path) -> Path | None:
-    """Move an older recording to a name beside it. Raises GaplessError for a file that is none."""
+def _set_aside(path: Path, place: Path) -> Path | None:
+    """Move an older recording to a name beside it; *path* is what the user calls it. Raises GaplessError for others."""
     try:
         if not path.exists():
             return None
         if path.is_file():
-            with path.open("rb") as file:
-                recording = path.stat().st_size == 0 or file.read(len(MAGIC)) == MAGIC
+            with place.open("rb") as file:
+                recording = place.stat().st_size == 0 or file.read(len(MAGIC)) == MAGIC
         else:
             recording = False
         if not recording:
             raise GaplessError(f"{path} is no recording and is left as it is: choose another name with -o.")
-        older = path.with_name(f".{path.name}.{os.getpid()}")
-        path.replace(older)
+        older = place.with_name(f".{place.name}.{os.getpid()}")
+        place.replace(older)
     except OSError as problem:
         raise GaplessError(f"{path} cannot be written: {problem.strerror}") from None
     return older

@@ -91,6 +91,14 @@ def test_permissions_are_those_of_a_new_file_or_of_the_old_one(tmp_path: Path) -
     assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o604
 
 
+def test_links_in_a_circle(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(GaplessError, match="cannot be written"):
+        write(tmp_path / "a", [b"x"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+
+
 @pytest.mark.parametrize(("name", "why"), [
     ("none/out", "No such file or directory"), ("a\0b", "null"), (".", "Is a directory"), ("n" * 300, "too long"),
 ])  # fmt: skip

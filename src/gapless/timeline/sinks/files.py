@@ -6,6 +6,7 @@ Whatever gapless makes of its input and writes goes through here (recordings do 
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import tempfile
@@ -72,7 +73,9 @@ def check(path: str | os.PathLike[str], *, never: Iterable[Path] = (), replace: 
     try:
         if is_open_ended(path):
             return Path(path)
-        target = Path(path).resolve()  # a link stays a link, to what was written
+        target = Path(os.path.realpath(path))  # a link stays a link, to what was written
+        if target.is_symlink():
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         if _is_one_of(target, never):
             raise GaplessError(f"{path} is the input. Choose another name for the output.")
         if not target.exists():
