@@ -2,7 +2,7 @@
 
     uv run python benchmarks/chunk_loop.py [GROUNDTRUTH]
 
-GROUNDTRUTH is the folder that holds ``walls.json`` and ``loop/`` (default: ``../shared/groundtruth``). A program is
+GROUNDTRUTH is the folder that holds ``walls.json`` and ``loop/`` (default: the one here). A program is
 built from each variant's parameters alone; what the profile cannot know is the length of the kernel, which is read from
 the timeline of the group's ``serial1`` variant: the median over its kernels, which nothing there disturbs. The profiler
 makes a kernel look longer by up to 1 us, which counts at the 20 us of the 1 MiB group: ``--kernel-cost NS`` (default 0)
@@ -119,10 +119,12 @@ def host_times(timeline: Path) -> tuple[int, int]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    default = Path(__file__).resolve().parents[2] / "shared" / "groundtruth"
+    default = Path(__file__).resolve().parent / "groundtruth"
     parser.add_argument("groundtruth", nargs="?", type=Path, default=default)
     parser.add_argument("--kernel-cost", type=int, default=0, metavar="NS", help="what the profiler adds to a kernel")
     options = parser.parse_args()
+    if not (options.groundtruth / "walls.json").is_file():
+        parser.error(f"{options.groundtruth} holds no walls.json")
     walls = json.loads((options.groundtruth / "walls.json").read_text())
     machine, missed, missed_by_profile = Machine.named("h200"), 0, 0
     print(f"{'variant':32} {'measured':>9} {'from':>9} {'to':>9} {'model':>9} {'error':>7} {'traced':>14} {'error':>7}")

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from gapless.model.errors import GaplessError
 from gapless.runtime.bench import AXPB, bench, bench_pipeline
 from gapless.runtime.devices import open_device
 from gapless.runtime.pipeline import Pipeline
@@ -79,7 +80,10 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--sweep", action="store_true")
     options = parser.parse_args()
-    machine = bench()
+    try:
+        machine = bench()
+    except GaplessError as problem:
+        parser.error(str(problem))
     print(machine, flush=True)
     if options.sweep:
         lines = sweep(options.size)

@@ -2,7 +2,7 @@
 
     python benchmarks/predictions.py [--only TEXT] [--sizes FOLDER] [--markdown]
 
-Two sets. The pairs of ``../shared/groundtruth`` (where it is there): timelines of programs with a fault, and untraced
+Two sets. The pairs of ``groundtruth``: timelines of programs with a fault, and untraced
 wall times of these and of the repaired programs, on one H200. And nine programs of our own (``benchmarks/programs``):
 their predictions were written down before the repaired programs were measured, on another H200 than the one that
 recorded them, with a host about 1.6 times as fast; beside them stands what is predicted from the same timelines now.
@@ -26,7 +26,7 @@ from gapless.diagnosis.report import Prediction, Report
 from gapless.model.errors import GaplessError
 
 HERE = Path(__file__).resolve().parent
-SHARED = HERE.parents[1] / "shared" / "groundtruth"
+TRUTH = HERE / "groundtruth"
 OWN = HERE / "programs"
 CLOSE, FAR = 0.03, 0.10
 
@@ -74,13 +74,11 @@ def main() -> None:
 
 
 def ground_truth(only: str) -> Iterator[Row]:
-    """The pairs beside the checkout; none where they are not there."""
-    if not (SHARED / "pairs.json").exists():
-        return
-    walls = json.loads((SHARED / "walls.json").read_text())
-    for pair in json.loads((SHARED / "pairs.json").read_text()):
+    """The pairs recorded for this project."""
+    walls = json.loads((TRUTH / "walls.json").read_text())
+    for pair in json.loads((TRUTH / "pairs.json").read_text()):
         if only in pair["before"]:
-            report = predicted(SHARED / f"{pair['before']}.json.gz", pair["repairs"])
+            report = predicted(TRUTH / f"{pair['before']}.json.gz", pair["repairs"])
             yield row(pair["before"], pair["repairs"], walls[pair["before"]], walls[pair["after"]], report)
 
 

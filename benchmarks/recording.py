@@ -164,7 +164,7 @@ def samples(folder: Path, out: Path) -> None:
             print("not built:", name, file=sys.stderr)
             continue
         os.chdir(folder)
-        status = record_command([str(program)], out / f"{name}.gapless", Settings(), force=True)
+        status, _ = record_command([str(program)], out / f"{name}.gapless", Settings(), force=True)
         _keep(out / "samples.jsonl", {"sample": name, "status": status})
 
 
@@ -181,6 +181,9 @@ def main() -> None:
     parser.add_argument("--samples", type=Path, default=HERE)
     parser.add_argument("--out", type=Path, default=Path("recorded"))
     given = parser.parse_args()
+    needed = {"samples": given.samples, "tables": given.out, "floor": HERE}.get(given.what, given.loops / "loops")
+    if not needed.exists():
+        parser.error(f"there is no {needed}: see python benchmarks/recording.py --help")
     given.out.mkdir(parents=True, exist_ok=True)
     if given.what == "overhead":
         overhead(given.loops.resolve(), given.out.resolve())

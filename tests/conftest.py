@@ -27,5 +27,11 @@ def shared() -> Path:
     """Give the folder of shared material beside the checkout; skip where it is not there."""
     folder = Path(__file__).resolve().parents[2] / "shared"
     if not (folder / "groundtruth").is_dir():
-        pytest.skip("the shared material is not beside this checkout")
+        pytest.skip("this needs timelines of others, which are not in this repository")
     return folder
+
+
+@pytest.fixture(scope="session")
+def measured() -> Path:
+    """Give the folder of timelines recorded on an H200 with the wall times of the same programs untraced."""
+    return Path(__file__).resolve().parents[1] / "benchmarks" / "groundtruth"

@@ -28,13 +28,13 @@ NAMES = [
 
 
 @pytest.fixture(scope="module")
-def report_on(shared: Path) -> Callable[[str], Report]:
-    return cache(lambda name: explain(load(shared / "groundtruth" / f"{name}.json.gz")))
+def report_on(measured: Path) -> Callable[[str], Report]:
+    return cache(lambda name: explain(load(measured / f"{name}.json.gz")))
 
 
 @pytest.fixture(scope="module")
-def verdicts(shared: Path) -> dict:
-    return json.loads((shared / "groundtruth" / "verdicts.json").read_text())
+def verdicts(measured: Path) -> dict:
+    return json.loads((measured / "verdicts.json").read_text())
 
 
 @pytest.mark.parametrize("name", NAMES)

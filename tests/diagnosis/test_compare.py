@@ -89,8 +89,8 @@ def run(capsys, *arguments: object) -> tuple[int, str, str]:
     return status, out, err
 
 
-def test_from_the_shell(shared: Path, capsys, tmp_path: Path):
-    loops = shared / "groundtruth" / "loop"
+def test_from_the_shell(measured: Path, capsys, tmp_path: Path):
+    loops = measured / "loop"
     before, after = loops / "balanced16M.serial1.json.gz", loops / "balanced16M.four.json.gz"
     status, out, err = run(
         capsys, "compare", before, after, "--json", "--gate", "speedup>=2", "--gate", "no single-stream"

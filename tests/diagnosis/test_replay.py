@@ -40,8 +40,8 @@ def played(program: Program, machine: str = "h200") -> Timeline:
 
 
 @pytest.mark.parametrize("name", LOOPS)
-def test_recorded_loop_replays(shared: Path, name: str):
-    assert abs(what_if(load(shared / "groundtruth" / "loop" / f"{name}.json.gz")).error) < 0.05
+def test_recorded_loop_replays(measured: Path, name: str):
+    assert abs(what_if(load(measured / "loop" / f"{name}.json.gz")).error) < 0.05
 
 
 def steps(program: Program, kinds: list[int], work: list[tuple[int, int, int, int]]) -> None:

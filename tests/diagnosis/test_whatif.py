@@ -28,26 +28,26 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("before", "repairs", "after", "bound"), PAIRS)
-def test_prediction_meets_the_measurement(shared: Path, before, repairs, after, bound):
-    walls = json.loads((shared / "groundtruth" / "walls.json").read_text())
-    report = gapless.explain(shared / "groundtruth" / f"{before}.json.gz", apply=repairs)
+def test_prediction_meets_the_measurement(measured: Path, before, repairs, after, bound):
+    walls = json.loads((measured / "walls.json").read_text())
+    report = gapless.explain(measured / f"{before}.json.gz", apply=repairs)
     assert report.prediction is not None
     measured = walls[before]["wall_ms"] / walls[after]["wall_ms"]
     assert report.prediction.speedup == pytest.approx(measured, rel=bound)
     assert report.prediction.low <= report.prediction.speedup <= report.prediction.high
 
 
-def test_a_value_read_each_step_promises_nothing(shared: Path):
-    report = gapless.explain(shared / "groundtruth" / "torch" / "item_each_step.before.json.gz")
+def test_a_value_read_each_step_promises_nothing(measured: Path):
+    report = gapless.explain(measured / "torch" / "item_each_step.before.json.gz")
     gains = [finding.speedup for finding in report.findings if finding.speedup]
     assert gains
     assert max(gains) < 1.1
     assert report.together is None
 
 
-def test_the_profiler_is_taken_out(shared: Path):
-    report = gapless.explain(shared / "groundtruth" / "torch" / "launch_bound.before.json.gz")
-    walls = json.loads((shared / "groundtruth" / "walls.json").read_text())
+def test_the_profiler_is_taken_out(measured: Path):
+    report = gapless.explain(measured / "torch" / "launch_bound.before.json.gz")
+    walls = json.loads((measured / "walls.json").read_text())
     assert report.replay is not None
     assert report.wall_ms > 1.2 * walls["torch/launch_bound.before"]["wall_ms"]
     assert report.replay.untraced_ms == pytest.approx(walls["torch/launch_bound.before"]["wall_ms"], rel=0.05)
@@ -62,8 +62,8 @@ SAVED = [
 
 
 @pytest.mark.parametrize(("before", "repairs"), SAVED)
-def test_a_saved_prediction_plays_as_predicted(shared: Path, tmp_path: Path, before, repairs):
-    report = gapless.explain(shared / "groundtruth" / f"{before}.json.gz", apply=repairs)
+def test_a_saved_prediction_plays_as_predicted(measured: Path, tmp_path: Path, before, repairs):
+    report = gapless.explain(measured / f"{before}.json.gz", apply=repairs)
     assert report.repaired is not None
     saved = save(report.repaired, tmp_path / "repaired.tape", about=about(report))
     assert saved.machine.name == "repaired.machine.json"
@@ -75,8 +75,8 @@ def test_a_saved_prediction_plays_as_predicted(shared: Path, tmp_path: Path, bef
     assert repairs[0] in head
 
 
-def test_nothing_is_overwritten(shared: Path, tmp_path: Path):
-    report = gapless.explain(shared / "groundtruth" / "loop" / "balanced16M.serial1.json.gz", apply=["streams=4"])
+def test_nothing_is_overwritten(measured: Path, tmp_path: Path):
+    report = gapless.explain(measured / "loop" / "balanced16M.serial1.json.gz", apply=["streams=4"])
     for name in ("mine.tape", "mine.machine.json"):
         target = tmp_path / name
         target.write_text("mine")
@@ -99,8 +99,8 @@ def test_nothing_is_overwritten(shared: Path, tmp_path: Path):
         save(report.repaired, tmp_path / "no" / "mine.tape")
 
 
-def test_the_predicted_timeline_is_at_hand(shared: Path):
-    report = gapless.explain(shared / "groundtruth" / "loop" / "balanced16M.serial1.json.gz", apply=["streams=4"])
+def test_the_predicted_timeline_is_at_hand(measured: Path):
+    report = gapless.explain(measured / "loop" / "balanced16M.serial1.json.gz", apply=["streams=4"])
     assert report.predicted is not None
     assert len(report.predicted.ops) == len(report.timeline.ops)
     start, end = report.predicted.window()
@@ -109,8 +109,8 @@ def test_the_predicted_timeline_is_at_hand(shared: Path):
     assert "predicted" not in report.to_dict()
 
 
-def test_a_machine_of_ones_own(shared: Path):
-    timeline = load(shared / "groundtruth" / "loop" / "balanced16M.pageable1.json.gz")
+def test_a_machine_of_ones_own(measured: Path):
+    timeline = load(measured / "loop" / "balanced16M.pageable1.json.gz")
     slow = gapless.Machine.named("h200", duplex="0.5")
     usual = gapless.explain(timeline, apply=["pin", "streams=4"]).prediction.speedup
     assert gapless.explain(timeline, apply=["pin", "streams=4"], machine=slow).prediction.speedup < usual

@@ -29,9 +29,9 @@ def benchmark() -> ModuleType:
 
 
 @pytest.mark.parametrize("group", ["balanced16M", "kernelheavy16M", "balanced1M", "partialgpu4M"])
-def test_the_chunk_loop_takes_the_time_measured(group: str, benchmark: ModuleType, shared: Path):
+def test_the_chunk_loop_takes_the_time_measured(group: str, benchmark: ModuleType, measured: Path):
     """Within 5 % or the measured range; pageable memory within 15 %, at the host's speed in the variant's timeline."""
-    truth = shared / "groundtruth"
+    truth = measured
     walls = json.loads((truth / "walls.json").read_text())
     kernel = benchmark.kernel_time(truth / "loop" / f"{group}.serial1.json.gz", 0)
     variants = {name: wall for name, wall in walls.items() if name.startswith(f"loop/{group}.")}
@@ -44,9 +44,9 @@ def test_the_chunk_loop_takes_the_time_measured(group: str, benchmark: ModuleTyp
 
 
 @pytest.mark.parametrize("size", ["16MiB", "1MiB"])
-def test_a_pipeline_of_eight_chunks(size: str, shared: Path):
+def test_a_pipeline_of_eight_chunks(size: str, measured: Path):
     """P10, in units of one H2D; these were not used to fit anything."""
-    facts = json.loads((shared / "groundtruth" / "h200-facts.json").read_text())
+    facts = json.loads((measured / "h200-facts.json").read_text())
     machine, size_bytes = Machine.named("h200"), int(size.removesuffix("MiB")) << 20
     unit = int(machine.time_of("h2d_curve", np.array([size_bytes]))[0])
     for streams, measured in facts["pipeline_check"][size].items():

@@ -153,8 +153,8 @@ def test_curves_interpolate_and_go_on():
     assert interpolate(curve, np.array([0, 100, 150, 400, 500])).tolist() == [10_000, 10_000, 15_000, 60_000, 80_000]
 
 
-def test_h200_copies_are_those_measured(shared: Path):
-    facts = json.loads((shared / "groundtruth" / "h200-facts.json").read_text())
+def test_h200_copies_are_those_measured(measured: Path):
+    facts = json.loads((measured / "h200-facts.json").read_text())
     machine = Machine.named("h200")
     for curve, table in (("h2d_curve", "h2d_pinned"), ("d2h_curve", "d2h_pinned")):
         rows = np.array(facts["copy"][table])

@@ -175,8 +175,8 @@ def test_child_processes_share_the_file(fake: Any, content: Content, tmp_path: P
 def test_force_takes_nothing_from_anybody(fake: Any, tmp_path: Path) -> None:
     """Not the recording that is there, where the program cannot start, nor a file that is none."""
     old, program, script = tmp_path / "old.gapless", tmp_path / "noexec", tmp_path / "my.py"
-    assert fake.record(old, command=["true"]).returncode == 0
-    before = old.read_bytes()
+    before = b"\x93GAPLESS" + b"old" * 1000
+    old.write_bytes(before)
     program.write_text("hi")
     program.chmod(0o755)
     script.write_text("print(1)")
@@ -186,6 +186,7 @@ def test_force_takes_nothing_from_anybody(fake: Any, tmp_path: Path) -> None:
     assert (done.returncode, script.read_text()) == (2, "print(1)")
     assert "is no recording" in done.stderr
     assert fake.record(old, "--force", command=["true"]).returncode == 0
+    assert old.read_bytes() == before  # nothing came that could take its place
     assert sorted(path.name for path in tmp_path.iterdir()) == ["my.py", "noexec", "old.gapless"]
 
 
@@ -203,6 +204,7 @@ def test_a_program_without_cuda(fake: Any, tmp_path: Path) -> None:
     done = fake.record(tmp_path / "a.gapless", command=["true"])
     assert done.returncode == 0
     assert "did not use CUDA" in done.stderr
+    assert not list(tmp_path.iterdir())
     assert ("no NVIDIA driver" in done.stderr) is bool(library.missing_driver())
 
 

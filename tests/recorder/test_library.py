@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from gapless.cli import main
 from gapless.model.errors import GaplessError
+from gapless.model.extras import install_line
 from gapless.recorder import blocks, library
 from gapless.recorder.layouts import KINDS, layout_source
 
@@ -48,7 +50,7 @@ def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_cupti(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "cuptis", lambda: iter(()))
     for find in (library.find_library, library.find_cupti):
-        with pytest.raises(GaplessError, match=r"pip install 'gapless\[record\]'"):
+        with pytest.raises(GaplessError, match=re.escape(install_line("record"))):
             find()
 
 
@@ -144,8 +146,9 @@ def test_names_of_recordings(fake: Any, tmp_path: Path, monkeypatch: pytest.Monk
 def test_force_overwrites(fake: Any, tmp_path: Path) -> None:
     path = tmp_path / "a.gapless"
     path.write_bytes(b"\x93GAPLESS" + b"old" * 1000)  # a recording; --force leaves other files alone
-    assert fake.record(path, "--force", command=["true"]).returncode == 0
+    assert fake.record(path, "--force", command=[fake.program, "3", "0", "exit"]).returncode == 5
     assert b"old" not in path.read_bytes()
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def fail(half: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 import gapless
 from gapless.diagnosis.explain import explain
 from gapless.model.errors import GaplessError
+from gapless.model.extras import install_line
 from gapless.model.kinds import CallKind, Engine, OpKind
 from gapless.model.simulation import simulate
 from gapless.timeline.simulated import from_schedule
@@ -233,7 +234,7 @@ def test_png_is_the_same_picture_twice_as_large() -> None:
 
 def test_png_without_its_library_says_what_to_install(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "resvg_py", None)
-    with pytest.raises(GaplessError, match=re.escape("pip install 'gapless[png]'")):
+    with pytest.raises(GaplessError, match=re.escape(install_line("png"))):
         png("<svg/>")
 
 

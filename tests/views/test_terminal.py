@@ -483,8 +483,8 @@ two lines.
 
 
 @pytest.mark.parametrize("name", ["loop/balanced1M.trap4", "loop/balanced16M.four", "torch/training.naive"])
-def test_measured_runs_fit_the_terminal(shared, name):
-    report = gapless.explain(shared / "groundtruth" / f"{name}.json.gz")
+def test_measured_runs_fit_the_terminal(measured, name):
+    report = gapless.explain(measured / f"{name}.json.gz")
     for width in (60, 80, 150):
         text = to_text(report, width=width)
         assert lines(text)

@@ -7,6 +7,7 @@ import sys
 from gapless.cli.output import write
 from gapless.cli.words import DONE, Count
 from gapless.model.errors import GaplessError
+from gapless.model.extras import install_line
 
 
 def lab(*, port: Count = Count(0), no_browser: bool = False) -> int:  # noqa: B008
@@ -26,7 +27,7 @@ def lab(*, port: Count = Count(0), no_browser: bool = False) -> int:  # noqa: B0
     except ImportError as problem:
         if problem.name not in ("starlette", "uvicorn", "anyio"):
             raise
-        raise GaplessError(f"The lab needs {problem.name}. Write: pip install 'gapless[lab]'") from None
+        raise GaplessError(f"The lab needs {problem.name}. Write: {install_line('lab')}") from None
     if not 0 <= port < 1 << 16:
         raise GaplessError(f"--port {port} is no port. Leave it out to take any that is free.")
 

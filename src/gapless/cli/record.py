@@ -52,7 +52,7 @@ def record(
         Say nothing when all went well.
     """
     from gapless.model.units import parse_size
-    from gapless.recorder.command import Settings, file_name, record_command, summary
+    from gapless.recorder.command import Settings, file_name, record_command
 
     if not command:
         raise GaplessError("There is no program to record: gapless record -- python train.py")
@@ -65,8 +65,8 @@ def record(
         addresses=addresses,
     )
     path = output or file_name(command, Path())
-    status = record_command(command, path, settings, force=force)
+    status, said = record_command(command, path, settings, force=force)
     if not quiet:
         sys.stdout.flush()
-        complain(summary(path))
+        complain(said)
     return status

@@ -25,15 +25,37 @@ from gapless.timeline.sources.recording_format import (
 )
 
 
+@dataclass(slots=True)
+class Made:
+    """A recording that was made, and the older one in whose place it stands, if any."""
+
+    place: Path
+    older: Path | None = None
+
+    def keep(self) -> None:
+        """Let the older one go."""
+        if self.older is not None:
+            self.older.unlink()
+            self.older = None
+
+    def drop(self) -> None:
+        """Take the new one back; the older one stands there again."""
+        self.place.unlink(missing_ok=True)
+        if self.older is not None:
+            self.older.replace(self.place)
+            self.older = None
+
+
 @contextmanager
-def made(path: Path, *, force: bool) -> Iterator[None]:
+def made(path: Path, *, force: bool, settles: bool = True) -> Iterator[Made]:
     """Make an empty recording, and take it back where what is done with it in the block fails.
 
-    With *force* an older recording gives way, but comes back then. A link stays a link, to the recording. Raises
-    GaplessError where the file cannot be made, is there without *force*, or is no recording.
+    With *force* an older recording gives way, but comes back then. *settles*: that the block ends well decides that the
+    new one is kept; else whoever has it decides later. A link stays a link, to the recording. Raises GaplessError where
+    the file cannot be made, is there without *force*, or is no recording.
     """
     place = Path(os.path.realpath(path))  # in a circle of links it gives one of them
-    older = _set_aside(path, place) if force else None
+    made_ = Made(place, _set_aside(path, place) if force else None)
     ours = False
     try:
         try:
@@ -45,15 +67,13 @@ def made(path: Path, *, force: bool) -> Iterator[None]:
             raise GaplessError(f"{path} is there already: choose another name with -o, or give --force.") from None
         except OSError as problem:
             raise GaplessError(f"{path} cannot be written: {problem.strerror}") from None
-        yield
+        yield made_
     except BaseException:
-        if ours:
-            place.unlink(missing_ok=True)
-        if older is not None:
-            older.replace(place)
+        if ours or made_.older is not None:
+            made_.drop()
         raise
-    if older is not None:
-        older.unlink()
+    if settles:
+        made_.keep()
 
 
 def _set_aside(path: Path, place: Path) -> Path | None:

@@ -43,26 +43,37 @@ def file_name(command: Sequence[str], folder: Path) -> Path:
     return path
 
 
-def record_command(command: Sequence[str], path: Path, settings: Settings, *, force: bool = False) -> int:
-    """Run *command*, record it into *path*, and give the status that a shell would: 128 + n where signal n ended it.
+def record_command(command: Sequence[str], path: Path, settings: Settings, *, force: bool = False) -> tuple[int, str]:
+    """Run *command* and record it into *path*. Gives the status that a shell would, and what to say of the recording.
 
-    The program gets the terminal's signals as it would alone; the recording is what was written until it ended. Raises
-    GaplessError before anything runs: no such program, no CUPTI, another profiler in its place, a file that is there.
+    128 + n is the status where signal n ended it. The program gets the terminal's signals as it would alone; the
+    recording is what was written until it ended. Where that is nothing no file is kept, and an older one comes back.
+    Raises GaplessError before anything runs: no such program, no CUPTI, another profiler in its place, a file that is
+    there.
     """
     program = check(command, settings)
     environment = traced_environment(path, settings, os.environ)
-    with blocks.made(path, force=force):
+    with blocks.made(path, force=force, settles=False) as ours:
         try:
             child = Child(command, environment, program=program)
         except OSError as problem:
             raise GaplessError(f"{command[0]} cannot be run: {problem.strerror}") from None
-    status = child.wait()
-    ended = {"status": status, "signal": None} if status >= 0 else {"status": None, "signal": -status}
-    with suppress(OSError):  # the disk is full, or a limit reached: the recording is what it is
-        symbols.resolve(path)
-        names.demangle(path)
-        blocks.append_json(path, Block.END, ended)
-    return status if status >= 0 else 128 - status
+    is_empty = False
+    try:
+        status = child.wait()
+        ended = {"status": status, "signal": None} if status >= 0 else {"status": None, "signal": -status}
+        with suppress(OSError):  # the disk is full, or a limit reached: the recording is what it is
+            symbols.resolve(path)
+            names.demangle(path)
+            blocks.append_json(path, Block.END, ended)
+        said = summary(path)
+        with suppress(OSError):
+            found = blocks.content(path)
+            is_empty = not found.started and not found.notes
+    finally:
+        with suppress(OSError):
+            ours.drop() if is_empty else ours.keep()
+    return status if status >= 0 else 128 - status, said
 
 
 def check(command: Sequence[str], settings: Settings) -> str:
@@ -120,7 +131,7 @@ def summary(path: Path) -> str:
         return f"The recording {path} cannot be read any more: {problem.strerror}. Did the program remove it?"
     if not found.started:
         why = found.notes or ["The program did not use CUDA, or ended before CUDA had started.", missing_driver()]
-        return f"{path} holds no GPU activity. {' '.join(why)}".rstrip()
+        return f"No GPU activity was recorded. {' '.join(why)}".rstrip()
     processes = len(found.started)
     lines = [f"{path}: {found.records:,} records of {processes} process{'es' * (processes > 1)}, {size / 1e6:,.1f} MB"]
     lines += found.notes

@@ -22,6 +22,7 @@ from importlib import metadata
 from pathlib import Path
 
 from gapless.model.errors import GaplessError
+from gapless.model.extras import install_line
 from gapless.recorder.layouts import layout_source
 
 NAME = "libgapless-recorder.so"
@@ -36,10 +37,6 @@ _FLAGS = (
     "-shared",
     "-Wl,-z,defs",
 )
-_NO_CUPTI = (
-    "gapless record needs NVIDIA's CUPTI and found none: pip install 'gapless[record]', or set GAPLESS_CUPTI to a "
-    "libcupti.so of your own."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +45,13 @@ class Cupti:
 
     library: Path
     headers: Path | None
+
+
+def _no_cupti() -> str:
+    return (
+        f"gapless record needs NVIDIA's CUPTI and found none: {install_line('record')}, or set GAPLESS_CUPTI to a "
+        "libcupti.so of your own."
+    )
 
 
 def cuptis() -> Iterator[Cupti]:
@@ -93,7 +97,7 @@ def find_cupti() -> Path:
     """Give the ``libcupti`` that records. Raises GaplessError where there is none."""
     for cupti in cuptis():
         return cupti.library
-    raise GaplessError(_NO_CUPTI)
+    raise GaplessError(_no_cupti())
 
 
 def missing_driver() -> str:
@@ -121,7 +125,7 @@ def compile_here(root: Path) -> Path:
     """
     headers = next((cupti.headers for cupti in cuptis() if cupti.headers), None)
     if headers is None:
-        raise GaplessError(f"{_NO_CUPTI}\n(This gapless runs from its source, so it needs CUPTI's headers as well.)")
+        raise GaplessError(f"{_no_cupti()}\n(This gapless runs from its source, so it needs CUPTI's headers as well.)")
     compiler = os.environ.get("CC") or next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
     if compiler is None:
         raise GaplessError(

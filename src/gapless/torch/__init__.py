@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gapless.model.errors import GaplessError
+from gapless.model.extras import install_line
 
 if TYPE_CHECKING:
     from .checks import Check, check
@@ -31,7 +32,7 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as missing:
         if missing.name != "torch":
             raise
-        raise GaplessError("gapless.torch needs PyTorch: pip install 'gapless[torch]'") from None
+        raise GaplessError(f"gapless.torch needs PyTorch: {install_line('torch')}") from None
     value = getattr(module, name)
     globals()[name] = value
     return value

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.model.errors import GaplessError
+from gapless.model.extras import install_line
 from gapless.timeline.events import waits_for_records
 from gapless.timeline.measure import clip, density, time_at_depth, union
 from gapless.timeline.sinks import Note
@@ -59,7 +60,7 @@ def png(picture: str) -> bytes:
         from resvg_py import svg_to_bytes
     except ImportError:
         raise GaplessError(
-            "Drawing PNG takes the extra png. Install it: pip install 'gapless[png]'\nOr write SVG."
+            f"Drawing PNG takes the extra png. Install it: {install_line('png')}\nOr write SVG."
         ) from None
     words, nothing = (f'<svg xmlns="http://www.w3.org/2000/svg" width="20" height="20">{inner}</svg>'
                       for inner in (f'<text y="15" font-family={quoteattr(_FONT)}>M</text>', ""))  # fmt: skip

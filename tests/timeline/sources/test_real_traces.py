@@ -31,8 +31,8 @@ def unknown(timeline: Timeline) -> set[str]:
     return {each.what for each in timeline.unknown}
 
 
-def test_chunk_loop_with_a_forgotten_default_stream_copy(shared: Path) -> None:
-    timeline = load(shared / "groundtruth/loop/balanced16M.trap4.json.gz")
+def test_chunk_loop_with_a_forgotten_default_stream_copy(measured: Path) -> None:
+    timeline = load(measured / "loop/balanced16M.trap4.json.gz")
     assert kinds(timeline) == {"H2D": 128, "KERNEL": 64, "D2H": 64}
     assert memories(timeline, OpKind.H2D) == {("PINNED", "DEVICE"): 64, ("PAGEABLE", "DEVICE"): 64}
     assert memories(timeline, OpKind.D2H) == {("DEVICE", "PINNED"): 64}
@@ -65,21 +65,21 @@ def test_chunk_loop_with_a_forgotten_default_stream_copy(shared: Path) -> None:
         ("loop/partialgpu4M.eight", {"H2D": 128, "KERNEL": 128, "D2H": 128}),
     ],
 )
-def test_counts_by_kind(shared: Path, name: str, expected: dict[str, int]) -> None:
-    timeline = load(shared / f"groundtruth/{name}.json.gz")
+def test_counts_by_kind(measured: Path, name: str, expected: dict[str, int]) -> None:
+    timeline = load(measured / f"{name}.json.gz")
     assert kinds(timeline) == expected
     assert (timeline.ops.call >= 0).all()
     assert timeline.lost == ()
 
 
-def test_kernels_of_a_graph_belong_to_its_launch(shared: Path) -> None:
-    timeline = load(shared / "groundtruth/torch/launch_bound.after.json.gz")
+def test_kernels_of_a_graph_belong_to_its_launch(measured: Path) -> None:
+    timeline = load(measured / "torch/launch_bound.after.json.gz")
     assert set(timeline.calls.kind[timeline.ops.call].tolist()) == {CallKind.GRAPH_LAUNCH}
     assert len(set(timeline.ops.call.tolist())) == 5
 
 
-def test_python_frames_and_threads(shared: Path) -> None:
-    timeline = load(shared / "groundtruth/torch/training.naive.json.gz")
+def test_python_frames_and_threads(measured: Path) -> None:
+    timeline = load(measured / "torch/training.naive.json.gz")
     ranges = Counter(RangeKind(kind).name for kind in timeline.ranges.kind.tolist())
     assert ranges == {"PYTHON": 4701, "CPU_OP": 2400, "ANNOTATION": 48, "OVERHEAD": 2}
     assert "torch_trace.py(35): <module>" in timeline.strings
@@ -135,22 +135,22 @@ def test_rocm(shared: Path) -> None:
     assert unknown(timeline) == {"stream-kinds", "buffers", "source-lines", "memory-kinds"}
 
 
-def exact_times(shared: Path, name: str) -> tuple[Timeline, list[dict[str, Any]]]:
-    path = shared / name
+def exact_times(folder: Path, name: str) -> tuple[Timeline, list[dict[str, Any]]]:
+    path = folder / name
     trace = json.loads(gzip.decompress(path.read_bytes()), parse_float=Decimal)
     return load(path), trace["traceEvents"]
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("folder", "name"),
     [
-        "groundtruth/loop/balanced16M.malloc4.json.gz",
-        "groundtruth/torch/cpu_results.after.json.gz",
-        "traces/torch-rocm-mi250.json.gz",
+        ("measured", "loop/balanced16M.malloc4.json.gz"),
+        ("measured", "torch/cpu_results.after.json.gz"),
+        ("shared", "traces/torch-rocm-mi250.json.gz"),
     ],
 )
-def test_every_time_is_exact(shared: Path, name: str) -> None:
-    timeline, events = exact_times(shared, name)
+def test_every_time_is_exact(request: pytest.FixtureRequest, folder: str, name: str) -> None:
+    timeline, events = exact_times(request.getfixturevalue(folder), name)
     gpu = {"kernel", "gpu_memcpy", "gpu_memset"}
     for table, categories in (
         (timeline.ops, gpu),

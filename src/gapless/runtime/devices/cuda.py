@@ -1,4 +1,4 @@
-"""A GPU, through cuda.core and cuda.bindings (``pip install 'gapless[cuda]'``).
+"""A GPU, through cuda.core and cuda.bindings (extra ``cuda``).
 
 Streams are non-blocking, so that nothing on the default stream holds them (R2.1). Copies are always asynchronous and of
 pinned memory. Device memory is allocated and freed outside the loop only: ``cuMemFree`` and ``cuMemFreeHost`` wait for
@@ -19,6 +19,7 @@ from typing import Any, cast
 import numpy as np
 
 from gapless.model.errors import GaplessError
+from gapless.model.extras import install_line
 from gapless.model.kinds import OpKind
 
 from . import Copies, DeviceArray, HostArray, KernelOptions, Launch, Source
@@ -52,9 +53,7 @@ def open_device(number: int = 0) -> Cuda:
     try:
         import cuda.core  # noqa: F401 # pyright: ignore[reportMissingImports]
     except ImportError:
-        raise GaplessError(
-            "A GPU needs cuda.core. Write: pip install 'gapless[cuda]'; or use device=\"host\"."
-        ) from None
+        raise GaplessError(f'A GPU needs cuda.core. Write: {install_line("cuda")}; or use device="host".') from None
     if not is_available():
         raise GaplessError('No GPU can be used here: the driver finds none. Use device="host".')
     from cuda.bindings import driver  # pyright: ignore[reportMissingImports]
