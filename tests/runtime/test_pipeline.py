@@ -189,6 +189,79 @@ def test_wrong_arguments() -> None:
         cuda_kernel("__global__ void f() {}", "g")
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"slots": "3"}, "slots= takes a whole number"), ({"slots": 1.5}, "slots= takes a whole number"),
+        ({"chunk": float("nan")}, "chunk= takes a whole number"), ({"priority": []}, "priority is low, normal or high"),
+        ({"device": 5}, "There is no device 5"), ({"launch": 3}, "launch= is a function"),
+    ],
+)  # fmt: skip
+def test_options_of_a_wrong_type(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(GaplessError, match=says):
+        Pipeline(affine, **{"device": "host", **options})
+
+
+def test_rows_and_packs_of_a_wrong_type() -> None:
+    with Pipeline(lambda first, rows: np.arange(first, first + rows), device="host") as pipe:
+        for rows in ("3", 1.5):
+            with pytest.raises(GaplessError, match="rows= takes a whole number"):
+                pipe(rows=rows)  # type: ignore[arg-type]
+        assert pipe(rows=np.int8(100)).tolist() == list(range(100))
+        with pytest.raises(GaplessError, match="pack= takes a whole number"):
+            pipe.stream([X], pack=float("inf"))  # type: ignore[arg-type]
+        with pytest.raises(GaplessError, match="whose elements have no bytes"):
+            pipe(np.zeros(3, "V0"))
+
+
+def test_places_of_results_that_overlap_are_refused() -> None:
+    x = X[:, 0]
+    one, wide = np.empty_like(x), np.empty(2 * len(x), x.dtype)
+    windows = np.lib.stride_tricks.sliding_window_view(np.zeros(100), 4, writeable=True)
+    still = np.lib.stride_tricks.as_strided(np.zeros(1), (len(X),), (0,))
+    with Pipeline(lambda a: (a, a + 1), device="host") as pipe:
+        for out in ((one, one), (wide[: len(x)], wide[1 : len(x) + 1])):
+            with pytest.raises(GaplessError, match="overlap each other"):
+                pipe(x, out=out)
+        pipe(x, out=(wide[::2], wide[1::2]))  # side by side, and apart
+        assert np.array_equal(wide, np.stack([x, x + 1], axis=1).reshape(-1))
+    with Pipeline(affine, device="host") as pipe:
+        for out in (windows, still):
+            with pytest.raises(GaplessError, match="overlap each other"):
+                pipe(out, out=out)
+        table = np.zeros((6, 5))
+        assert np.array_equal(pipe(table[:, ::2], out=table[:, ::2]), np.ones((6, 3)))
+
+
+def test_stop_iteration_of_a_kernel_is_an_error() -> None:
+    def kernel(a: Any) -> Any:
+        raise StopIteration
+
+    with Pipeline(kernel, device="host") as pipe, pytest.raises(RuntimeError, match="raised StopIteration") as caught:
+        pipe(X)
+    assert "chunk 0" in caught.value.__notes__[0]
+
+
+def test_closing_from_within_says_where_to_close() -> None:
+    with Pipeline(affine, device="host") as pipe:
+
+        def source() -> Any:
+            yield X
+            pipe.close()
+
+        with pytest.raises(GaplessError, match="is at work"):
+            list(pipe.stream(source()))
+
+
+def test_a_journal_is_a_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    x, out = X, np.memmap(tmp_path / "y", X.dtype, "w+", shape=X.shape)
+    with Pipeline(affine, device="host") as pipe:
+        for path in (tmp_path / "pipe", "/dev/zero"):
+            with pytest.raises(GaplessError, match="is no file"):
+                pipe(x, out=out, resume=path)
+
+
 def test_kernels_differing_in_results(device: Any) -> None:
     pipe = Pipeline(lambda a: a if len(a) > 400 else (a, a), device=device, chunk=5000)
     with pipe, pytest.raises(GaplessError, match="2 results"):

@@ -23,7 +23,11 @@ def as_host(value: Any, what: str = "The input") -> HostArray:
     """Give what the user passed as a NumPy array. Raises GaplessError for device arrays and for objects."""
     if hasattr(value, "__cuda_array_interface__"):
         raise GaplessError(f"{what} is in the GPU's memory already, and a pipeline copies from host memory.")
+    if isinstance(value, np.ma.MaskedArray):
+        raise GaplessError(f"{what} has a mask, which a device does not know. Pass x.filled(...), or x.data.")
     array = np.asarray(value)
+    if not array.dtype.itemsize:
+        raise GaplessError(f"{what} has dtype {array.dtype.str}, whose elements have no bytes.")
     if array.dtype.hasobject:
         raise GaplessError(f"{what} has dtype {array.dtype}: Python objects cannot be copied to a device.")
     return array
@@ -66,7 +70,7 @@ def without(done: Iterable[tuple[int, int]], rows: int) -> list[tuple[int, int]]
 
 def batches(source: Iterable[Any], pack_bytes: int = 0) -> Iterator[Chunk]:
     """Make each batch a chunk; a list is many small items, packed into one. *pack_bytes*: pack single items as well."""
-    if pack_bytes and isinstance(source, np.ndarray) and source.ndim > 1 and source.flags.c_contiguous:
+    if pack_bytes and type(source) in (np.ndarray, np.memmap) and _is_table(source):
         yield from _rows(as_host(source), pack_bytes)
         return
     first = 0
@@ -80,9 +84,16 @@ def batches(source: Iterable[Any], pack_bytes: int = 0) -> Iterator[Chunk]:
             chunk = _pack(batch, index, first, as_list=as_list)
         else:
             inputs = tuple(as_host(one) for one in (batch if isinstance(batch, tuple) else (batch,)))
+            if not inputs:
+                raise GaplessError("A batch is an empty tuple: there is no input in it.")
             chunk = Chunk(index, first, rows_of(inputs), inputs)
         yield chunk
         first += chunk.rows
+
+
+def _is_table(source: Any) -> bool:
+    """Tell whether iterating over an array gives arrays that lie side by side."""
+    return source.ndim > 1 and source.flags.c_contiguous and source.dtype.itemsize > 0
 
 
 def _rows(array: HostArray, pack_bytes: int) -> Iterator[Chunk]:
@@ -99,7 +110,10 @@ def _pack(batch: list[Any], index: int, first: int, *, as_list: bool) -> Chunk:
     """Make many items one chunk."""
     if not batch:
         raise GaplessError("A batch is an empty list: there is nothing to pack.")
-    columns = list(zip(*batch, strict=True)) if isinstance(batch[0], tuple) else [batch]
+    shapes = {len(item) if isinstance(item, tuple) else None for item in batch}
+    if len(shapes) > 1 or 0 in shapes:
+        raise GaplessError("The items of a list are either all arrays, or all tuples of as many arrays.")
+    columns = [batch] if None in shapes else list(zip(*batch, strict=True))
     if as_list:
         columns = [_alike([as_host(one) for one in column]) for column in columns]
     rows = list(map(len, columns[0]))
@@ -130,7 +144,12 @@ def _joined(items: Sequence[HostArray], places: Places = None) -> HostArray | Se
         places = np.fromiter(map(address, items), np.int64, len(items))
     if len(items) > 1 and (np.diff(places) != sizes).any():
         return items
-    return as_strided(first, (sum(map(len, items)), *first.shape[1:]), first.strides, writeable=False)
+    # Not first.strides: an item of one row may have any stride from row to row, and still be whole.
+    shape, strides, step = (sum(map(len, items)), *first.shape[1:]), [], first.itemsize
+    for length in reversed(shape):
+        strides.append(step)
+        step *= length
+    return as_strided(first, shape, strides[::-1], writeable=False)
 
 
 def _packed(source: Iterable[Any], pack_bytes: int) -> Iterator[tuple[list[Any], Places]]:
@@ -158,8 +177,10 @@ def _mixed(source: Iterable[Any], pack_bytes: int) -> Iterator[list[Any]]:
     size, kind = 0, None
     for item in source:
         parts = tuple(as_host(part, "An item") for part in (item if isinstance(item, tuple) else (item,)))
+        if not parts:
+            raise GaplessError("An item is an empty tuple: there is no input in it.")
         rows_of(parts)
-        here = tuple((part.dtype, part.shape[1:]) for part in parts)
+        here = isinstance(item, tuple), *((part.dtype, part.shape[1:]) for part in parts)
         if pack and here != kind:
             yield pack
             pack, size = [], 0

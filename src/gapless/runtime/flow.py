@@ -373,6 +373,10 @@ class Run:
                 self.retire(other)
             rest = [other.chunk for other in flights if other not in finished]
             raise RingMemoryError(problem, rest, finished) from problem
+        if isinstance(problem, StopIteration):  # which would end the iterator that results come by
+            error = RuntimeError("the kernel raised StopIteration")
+            error.__cause__ = problem
+            problem = error
         if flight.chunk.index >= 0:
             problem.add_note(f"gapless: this happened in {flight.chunk.where()}")
         raise problem

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from itertools import chain
+from operator import index
 from time import monotonic, perf_counter_ns
 from typing import Any, Literal, Self
 
@@ -98,8 +99,10 @@ class Pipeline:
         memory: Size | None = None,
         priority: Literal["low", "normal", "high"] = "normal",
     ) -> None:
-        if priority not in PRIORITIES:
+        if not isinstance(priority, str) or priority not in PRIORITIES:
             raise GaplessError(f"priority is low, normal or high, not {priority!r}.")
+        if launch is not None and not callable(launch):
+            raise GaplessError("launch= is a function that launches the kernel.")
         if staging not in (None, "threads", "register"):
             raise GaplessError(f"staging is threads or register, not {staging!r}.")
         low = priority == "low"
@@ -144,9 +147,10 @@ class Pipeline:
         """
         self._check_open()
         arrays = [as_host(value, f"Input {number}") for number, value in enumerate(inputs)]
+        rows = _count("rows", rows, 0)
         if arrays and rows is not None:
             raise GaplessError("rows= is for kernels without inputs; with inputs the rows are theirs.")
-        if not arrays and (rows is None or rows < 0):
+        if not arrays and rows is None:
             raise GaplessError("A kernel without inputs needs rows=: how many rows it is to give.")
         count = rows_of(arrays) if arrays else rows or 0
         targets = _targets(out, arrays)
@@ -159,8 +163,9 @@ class Pipeline:
         """Run the kernel over what an iterator gives, and give the results in order.
 
         A batch is an array, a tuple of arrays for several inputs, or a list of many small items (arrays, or tuples)
-        that are copied as one and whose result is a list. *pack* gathers single items that way, into copies of the
-        size that the plan chooses, or of the bytes given. The source is asked for a batch when a slot is free.
+        that are copied as one and whose result is a list. It must stay as it is until its result is given: a source
+        that fills one buffer again and again must yield copies. *pack* gathers single items that way, into copies of
+        the size that the plan chooses, or of the bytes given. The source is asked for a batch when a slot is free.
         A result lies in memory of the pipeline's own that is used again once nothing refers to the result any more.
         """
         self._check_open()
@@ -188,10 +193,18 @@ class Pipeline:
         return made
 
     def close(self) -> None:
-        """End iterators that are still open and give the memory back. The pipeline cannot be used after it."""
+        """End iterators that are still open and give the memory back. The pipeline cannot be used after it.
+
+        Raises GaplessError while one of them is at work: in its source, its kernel, or another thread.
+        """
         self._closed = True
         for flow in list(self._open):
-            flow.close()
+            try:
+                flow.close()
+            except ValueError:  # what Python says of a generator that runs
+                raise GaplessError(
+                    "A stream of this pipeline is at work. Close it where its results are taken."
+                ) from None
         self._drop_rings()
         self._stock.clear()
 
@@ -281,7 +294,9 @@ class Pipeline:
                         return
                     except RingMemoryError as problem:
                         if shrunk:
-                            raise GaplessError(f"{_out_of_memory(run.plan, again=True)} {problem}") from problem.problem
+                            where = f" at {problem.chunks[0].where()}" if problem.chunks else ""
+                            what = f"{_out_of_memory(run.plan, again=True)} This time{where}: {problem}"
+                            raise GaplessError(what) from problem.problem
                         if run.in_place and sink.ordered:  # the input of what is to be done again may be overwritten
                             raise problem.problem from None
                         unfinished, finished = problem.chunks, problem.finished
@@ -598,11 +613,13 @@ def _targets(out: Any, arrays: Sequence[HostArray]) -> list[HostArray] | None:
     if out is None:
         return None
     targets = list(out) if isinstance(out, tuple | list) else [out]
-    for target in targets:
+    for number, target in enumerate(targets):
         if not isinstance(target, np.ndarray):
             raise GaplessError(f"out= takes NumPy arrays, not {type(target).__name__}.")
         if not target.flags.writeable:
             raise GaplessError("out= is read-only.")
+        if _overlaps_itself(target) or any(_share_memory(target, other) for other in targets[:number]):
+            raise GaplessError("Places in out= overlap each other: one result would overwrite another.")
         for array in arrays:
             same = target.__array_interface__["data"] == array.__array_interface__["data"] and (
                 target.shape == array.shape and target.strides == array.strides and target.dtype == array.dtype
@@ -614,17 +631,45 @@ def _targets(out: Any, arrays: Sequence[HostArray]) -> list[HostArray] | None:
     return targets
 
 
+def _share_memory(one: HostArray, other: HostArray) -> bool:
+    """Tell whether two arrays have a byte in common; where that is too hard to tell, say so."""
+    try:
+        return bool(np.shares_memory(one, other, max_work=10_000))  # pyright: ignore[reportArgumentType]
+    except np.exceptions.TooHardError:
+        return True
+
+
+def _overlaps_itself(array: HostArray) -> bool:
+    """Tell whether elements of an array may lie in the same memory: where a step is less than all that lies within."""
+    within = array.itemsize if array.size else 0
+    for stride, length in sorted(zip(map(abs, array.strides), array.shape, strict=True)):
+        if length > 1 and stride < within:
+            return True
+        within += stride * max(length - 1, 0)
+    return False
+
+
 def _size(name: str, value: Size | None) -> int | None:
     """Read a size: bytes, or text such as "16 MiB"."""
     if value is None:
         return None
-    size = parse_size(value.replace(" ", "")) if isinstance(value, str) else int(value)
+    size = parse_size(value.replace(" ", "")) if isinstance(value, str) else _whole(name, value)
     if size < 1:
         raise GaplessError(f"{name}= must be at least one byte.")
     return size
 
 
 def _count(name: str, value: int | None, least: int) -> int | None:
-    if value is not None and value < least:
+    if value is None:
+        return None
+    count = _whole(name, value)
+    if count < least:
         raise GaplessError(f"{name}= must be at least {least}, not {value}.")
-    return value
+    return count
+
+
+def _whole(name: str, value: Any) -> int:
+    try:
+        return index(value)
+    except TypeError:
+        raise GaplessError(f"{name}= takes a whole number, not {value!r}.") from None

@@ -240,6 +240,8 @@ def open_device(device: str | Device | None = None) -> Device:
 
         device = "cuda" if is_available() else "host"
     if not isinstance(device, str):
+        if not hasattr(device, "stream"):
+            raise GaplessError(f"There is no device {device!r}. Write cuda, cuda:1 (the second GPU) or host.")
         return device
     name, colon, number = device.partition(":")
     if name not in DEVICES or (colon and not number.isdecimal()):

@@ -1,0 +1,84 @@
+"""Items that are packed come back as they went, however they lie in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gapless.model.errors import GaplessError
+from gapless.runtime.devices.simulated import Simulated
+from gapless.runtime.pipeline import Pipeline
+
+X = np.arange(240.0).reshape(24, 10)
+
+
+def affine(a: Any) -> Any:
+    return 2 * a + 1
+
+
+def views() -> st.SearchStrategy[np.ndarray]:
+    """Items of one or more rows out of X, with every step from row to row and every way to make a row a table."""
+    start, step, count = st.integers(0, 11), st.sampled_from([-3, -1, 1, 2, 5]), st.integers(1, 3)
+
+    def cut(start: int, step: int, count: int, how: str) -> np.ndarray:
+        rows = X[start :: abs(step)][:count][:: 1 if step > 0 else -1]
+        row = X[start]
+        return {
+            "rows": rows, "new axis": row[None], "one of a step": X[start : start + 2 : 2], "turned": rows[:1][::-1],
+            "broadcast": np.broadcast_to(row, (1, 10)), "columns": X[start : start + 1, :10], "copy": rows.copy(),
+        }[how]  # fmt: skip
+
+    hows = st.sampled_from(["rows", "new axis", "one of a step", "turned", "broadcast", "columns", "copy"])
+    return st.builds(cut, start, step, count, hows)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(views(), min_size=1, max_size=12), st.sampled_from([True, 200, "1 KiB"]), st.booleans())
+def test_views_of_one_array_in_any_order(items: list[np.ndarray], pack: Any, simulated: bool) -> None:
+    with Pipeline(affine, device=Simulated() if simulated else "host") as pipe:
+        for got, item in zip(pipe.stream(items, pack=pack), items, strict=True):
+            assert np.array_equal(got, affine(item))
+        (batch,) = pipe.stream([items])
+        for got, item in zip(batch, items, strict=True):
+            assert np.array_equal(got, affine(item))
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_items_of_one_row_of_an_array_that_steps_over_others(count: int) -> None:
+    """Each is whole, whatever its step from row to row says, and joined by it they would be others' memory."""
+    vector = np.arange(64.0)
+    items = [vector[i : i + 2 : 2] for i in range(count)]
+    with Pipeline(affine, device="host") as pipe:
+        assert [got.tolist() for got in pipe.stream(items, pack=True)] == [[2.0 * i + 1] for i in range(count)]
+
+
+def test_arrays_and_tuples_do_not_share_a_pack() -> None:
+    items = [(X[:1],), X[1:2], X[2:3], (X[3:4],)]
+    with Pipeline(affine, device="host") as pipe:
+        for got, row in zip(pipe.stream(items, pack=True), range(4), strict=True):
+            assert np.array_equal(got, affine(X[row : row + 1]))
+        for batch in ([X[:1], (X[1:2],)], [(X[:1],), X[1:2]], [(X[:1], X[:1]), (X[1:2],)], [()]):
+            with pytest.raises(GaplessError, match="all arrays, or all tuples"):
+                list(pipe.stream([batch]))
+        for source in ([()], iter([(X,), ()])):
+            with pytest.raises(GaplessError, match="empty tuple"):
+                list(pipe.stream(source, pack=True))
+            with pytest.raises(GaplessError, match="empty tuple"):
+                list(pipe.stream([()]))
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
+def test_rows_of_other_kinds_of_arrays_are_items_as_iterating_gives_them() -> None:
+    with Pipeline(affine, device="host") as pipe:
+        matrix = np.matrix(X)
+        for got, row in zip(pipe.stream(matrix, pack=True), matrix, strict=True):
+            assert got.shape == row.shape == (1, 10)
+            assert np.array_equal(got, affine(np.asarray(row)))
+        with pytest.raises(GaplessError, match="has a mask"):
+            list(pipe.stream(np.ma.masked_less(X, 3), pack=True))
+        with pytest.raises(GaplessError, match="has a mask"):
+            pipe(np.ma.masked_less(X, 3))
