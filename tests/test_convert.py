@@ -94,6 +94,37 @@ def test_input_and_foreign_files_are_left_as_they_are(capsys, tmp_path) -> None:
     assert other.read_text() == "{}"
 
 
+def test_a_file_that_only_speaks_of_gapless_is_left(capsys, tmp_path) -> None:
+    note = tmp_path / "note.json"
+    note.write_text(f'{{"note": "compare with the page {MARK} on Monday"}}')
+    (tmp_path / "note.svg").symlink_to(note)
+    (tmp_path / "note.html").symlink_to(note)
+    before = note.read_text()
+    for arguments in (
+        ["convert", TAPE, note], ["simulate", TAPE, "--svg", tmp_path / "note.svg"],
+        ["explain", TRAP, "--html", tmp_path / "note.html"],
+    ):  # fmt: skip
+        status, _, err = run(capsys, *arguments)
+        assert (status, note.read_text()) == (2, before)
+        assert "gapless did not write it so" in err
+
+
+def test_a_saved_tape_that_was_changed_is_the_users(capsys, tmp_path) -> None:
+    tape = tmp_path / "repaired.tape"
+    assert run(capsys, "explain", TRAP, "--apply", "off-default-stream", "--save", tape)[0] == 0
+    tape.write_text(tape.read_text() + "# by hand\n")
+    for target in (tape, tape.with_suffix(".machine.json")):
+        before = target.read_text()
+        status, _, err = run(capsys, "convert", TAPE, target, "--to", "svg")
+        assert (status, target.read_text()) == (2, before)
+        assert "gapless did not write it so" in err
+
+
+def test_pages_are_replaced(capsys, tmp_path) -> None:
+    for _ in range(2):
+        assert run(capsys, "explain", TRAP, "--html", tmp_path / "page.html")[0] == 0
+
+
 def test_a_tape_that_deadlocks_is_named(capsys, tmp_path) -> None:
     (tmp_path / "stuck.tape").write_text("thread A\nreceive m\nsend n\nend\nthread B\nreceive n\nsend m\nend\n")
     status, out, err = run(capsys, "convert", tmp_path / "stuck.tape", tmp_path / "out.svg")

@@ -14,7 +14,7 @@ from gapless.model.errors import GaplessError
 from gapless.timeline.sinks import gzipped, write
 from gapless.timeline.sinks.files import MARK, write_all
 
-OURS = f"<!-- {MARK} -->".encode()
+OURS = f'{{\n  "gapless": {{"about": "{MARK}", "streams": []}},\n'.encode()  # as a Chrome trace of ours begins
 
 
 def test_written_whole(tmp_path: Path) -> None:
@@ -54,7 +54,20 @@ def test_what_gapless_wrote_is_replaced(tmp_path: Path) -> None:
 
 
 def test_what_others_wrote_is_not(tmp_path: Path) -> None:
-    for made in (b"mine", b"\x1f\x8bnot gzip after all", b"x" * (1 << 13) + OURS):
+    quoted = f'{{"note": "compare with the page {MARK} on Monday"}}'.encode()
+    comment = f"<svg>\n<!-- {MARK} -->\n</svg>".encode()
+    tape = f"# {MARK}, and replaced by it only as long as nothing is changed: 00000000\n# hand edit\n".encode()
+    packed = b"".join(gzipped([quoted]))
+    for made in (
+        b"mine",
+        b"\x1f\x8bnot gzip after all",
+        b" " + OURS,
+        b"x" * (1 << 17) + OURS,
+        quoted,
+        comment,
+        tape,
+        packed,
+    ):
         (tmp_path / "out").write_bytes(made)
         with pytest.raises(GaplessError, match="is there already, and gapless did not write it so"):
             write(tmp_path / "out", [b"new"])

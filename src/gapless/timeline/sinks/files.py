@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 import tempfile
 import zlib
@@ -20,8 +21,21 @@ from isal import isal_zlib
 
 from gapless.model.errors import GaplessError
 
-MARK = "written by gapless"  # near the head of every file that gapless writes for others to show
-_HEAD = 1 << 12  # bytes in which the mark stands
+MARK = "written by gapless"  # in the head of every file that gapless writes for others to show
+_HEAD = 1 << 16  # bytes in which the mark stands
+_MARK = MARK.encode()
+# How each format's files begin, up to the mark: the same words elsewhere in a file are somebody's own.
+_STARTS = tuple(
+    re.compile(start)
+    for start in (
+        rb'\{\n  "gapless": \{"about": "%b", "streams": \[' % _MARK,
+        rb'<svg xmlns="http://www\.w3\.org/2000/svg" [^<>]*>\n<title id="[^<]*</title>\n<desc id="[^<]*</desc>\n'
+        rb"<!-- %b -->\n" % _MARK,
+        rb"\x89PNG\r\n\x1a\n\0\0\0\rIHDR[\s\S]{17}\0\0\0\x1btEXtSoftware\0%b" % _MARK,
+        rb'<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8"><meta name="generator" content="%b">' % _MARK,
+        rb'\n"P\x01h\x01\xb8\x05\x01\xe2\x03\x18\x08\0X\x03r\x12%b' % _MARK,  # a Perfetto trace's first packet
+    )
+)
 _GZIP = 31  # zlib's number for gzip's head and tail
 
 Replaces: TypeAlias = Callable[[Path], bool]  # tells whether a file that is there may be replaced
@@ -109,13 +123,13 @@ def is_standard_output(path: str | os.PathLike[str]) -> bool:
 
 
 def is_ours(target: Path) -> bool:
-    """Tell whether a file is empty, or one that gapless wrote."""
+    """Tell whether a file is empty or begins as what gapless wrote. A saved tape is none: it is there to be changed."""
     with target.open("rb") as file:
         start = file.read(_HEAD)
     if start.startswith(b"\x1f\x8b"):
         with suppress(zlib.error):
             start = zlib.decompressobj(wbits=_GZIP).decompress(start, _HEAD)
-    return not start or MARK.encode() in start
+    return not start or any(known.match(start) for known in _STARTS)
 
 
 def gzipped(pieces: Iterable[bytes]) -> Iterator[bytes]:
