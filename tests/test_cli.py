@@ -182,6 +182,57 @@ def test_wrong_calls(readers, capsys, arguments, words):
     assert "╭" not in err
 
 
+ONE_STREAM = "examples/timelines/one-stream.json.gz"  # 63 ms
+
+
+def flat(text: str) -> str:
+    """Give text without its line breaks."""
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "wall", "beyond"),
+    [
+        (["--from", "20ms", "--to", "80ms"], 43.0, "ends 17 ms after the last work"),
+        (["--to", "200ms"], 63.0, "ends 137 ms after the last work"),
+        (["--to", "63.1ms"], 63.0, ""),  # as its own figures say it
+        (["--from", "20ms", "--to", "60ms"], 40.0, ""),
+    ],
+)
+def test_a_window_ends_with_the_timeline(capsys, options, wall, beyond):
+    status, out, err = run(capsys, "explain", ONE_STREAM, *options, "--gate", "wall_ms<=70")
+    assert (status, err) == (0, "")
+    assert f"Of {wall:.3g} ms" in out
+    assert ("The window asked for" in out) is bool(beyond)
+    assert beyond in flat(out)
+    said = json.loads(run(capsys, "explain", ONE_STREAM, *options, "--json")[1])
+    assert said["wall_ms"] == pytest.approx(wall, abs=0.1)
+    assert any(beyond in note for note in said["notes"]) or not beyond
+
+
+@pytest.mark.parametrize("options", [["--from", "70ms"], ["--from", "70ms", "--to", "80ms"]])
+def test_a_window_outside_of_the_timeline(capsys, options):
+    status, out, err = run(capsys, "explain", ONE_STREAM, *options)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert "outside of this timeline" in err
+    assert "63.0145 ms long" in err
+
+
+def test_gates_stand_behind_the_report_and_what_fails_is_told_after_it(capsys, monkeypatch):
+    gates = ["--gate", "wall_ms<=70", "--gate", "no single-stream"]
+    status, out, err = run(capsys, "explain", ONE_STREAM, *gates)
+    assert status == 1
+    assert "\n\nGate    wall_ms<=70: holds, 63.01\nGate    no single-stream: fails, " in out
+    assert out.index("more: gapless explain") < out.index("Gate ")
+    assert err.startswith("gapless: no single-stream: fails, ")
+    assert "Gate" not in run(capsys, "explain", ONE_STREAM)[1]
+    both = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", both)
+    monkeypatch.setattr(sys, "stderr", both)
+    assert cli.main(["explain", ONE_STREAM, *gates]) == 1
+    assert both.getvalue().splitlines()[-1].startswith("gapless: no single-stream: fails, ")
+
+
 def test_ctrl_c(readers, capsys):
     assert run(capsys, "explain", "a.json", "stop.json") == (130, "", "")
 

@@ -236,6 +236,8 @@ def test_windows():
     assert m.window_of(LAGGING, device=1) == (0, 0)
     assert m.window_of(LAGGING, device=0, start_ns=100) == (100, 470)
     assert m.window_of(LAGGING, device=0, end_ns=100) == (50, 100)
+    assert m.window_of(LAGGING, device=0, start_ns=100, end_ns=5000) == (100, 470)
+    assert m.window_of(LAGGING, device=0, start_ns=0, end_ns=100) == (50, 100)
     assert m.window_of(LAGGING, device=0, steps=(4, 5)) == (0, 180)
     assert m.window_of(LAGGING, device=0, steps=(5, 7)) == (180, 470)
 
@@ -247,8 +249,10 @@ def test_windows():
         ({"steps": (0, 5)}, "marks steps 4 to 6"),
         ({"steps": (5, 5)}, "5:10 is 5 to 9"),
         ({"steps": (4, 5), "start_ns": 3}, "not both"),
-        ({"start_ns": 50, "end_ns": 50}, "from 0 ms to 0.00042 ms"),
-        ({"start_ns": 5000}, "empty"),
+        ({"start_ns": 50, "end_ns": 50}, "empty: 0 ms is not after 0 ms"),
+        ({"start_ns": 5000}, "from 0.00495 ms on lies outside of this timeline: .* it is 0.00042 ms long"),
+        ({"start_ns": 470, "end_ns": 480}, "from 0.00042 ms to 0.00043 ms lies outside"),
+        ({"end_ns": 50}, "lies outside"),
     ],
 )
 def test_windows_that_are_none(options, words):

@@ -14,6 +14,9 @@ from gapless.cli.words import DONE, WRONG, Condition, Count, Profile, Repair, Sl
 from gapless.model.errors import GaplessError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from gapless.diagnosis.compare import Gate
     from gapless.diagnosis.report import Report
 
 
@@ -96,7 +99,7 @@ def _explain_as_json(timelines: Sequence[Path], asked: Asked, html: Path | None)
             continue
         write(json_of(report.to_dict()))
         status = max(status, _has_work(report, path))
-        status = max(status, _hold(report, asked, of=path if len(timelines) > 1 else None))
+        status = max(status, held(_gates(report, asked), of=path if len(timelines) > 1 else None))
     return status
 
 
@@ -104,7 +107,7 @@ def _explain_as_text(timelines: Sequence[Path], asked: Asked, html: Path | None,
     from gapless.views.terminal import draw, draw_summaries, summarise
 
     console = to_console()
-    done, status = [], DONE
+    done, gates, status = [], [], DONE
     for path in timelines:
         try:
             report = explained(path, asked)
@@ -114,17 +117,18 @@ def _explain_as_text(timelines: Sequence[Path], asked: Asked, html: Path | None,
             status = WRONG
             continue
         status = max(status, _has_work(report, path))
-        status = max(status, _hold(report, asked, of=path if len(timelines) > 1 else None))
+        gates.append((path, _gates(report, asked)))
         # Drawn at once and kept as text: the timelines of a long list would not all fit into memory.
-        done.append((summarise(report), drawn(console, draw(report, console, console.options)) + saved))
-    if silent:
-        return status
-    done.sort(key=lambda entry: -entry[0].share)
-    if len(timelines) > 1 and done:
-        write(drawn(console, draw_summaries([summary for summary, _ in done], console)))
-    for i, (_, text) in enumerate(done):
-        write(("\n\n" if i or len(timelines) > 1 else "") + text)
-    return status
+        text = drawn(console, draw(report, console, console.options)) + _gates_as_text(gates[-1][1], console)
+        done.append((summarise(report), text + saved))
+    if not silent:
+        done.sort(key=lambda entry: -entry[0].share)
+        if len(timelines) > 1 and done:
+            write(drawn(console, draw_summaries([summary for summary, _ in done], console)))
+        for i, (_, text) in enumerate(done):
+            write(("\n\n" if i or len(timelines) > 1 else "") + text)
+        sys.stdout.flush()  # what complains of a gate comes after the report
+    return max([status, *(held(gate, of=path if len(timelines) > 1 else None) for path, gate in gates)])
 
 
 def _has_work(report: Report, path: Path) -> int:
@@ -173,10 +177,17 @@ def _check_page(html: Path, timelines: Sequence[Path], *, json: bool) -> bool:
     return is_standard_output(html)
 
 
-def _hold(report: Report, asked: Asked, *, of: Path | None) -> int:
+def _gates(report: Report, asked: Asked) -> Sequence[Gate]:
     from gapless.diagnosis.compare import hold
 
-    return held(hold(report, asked.gates), of=of) if asked.gates else DONE
+    return hold(report, asked.gates) if asked.gates else ()
+
+
+def _gates_as_text(gates: Sequence[Gate], console: Console) -> str:
+    from gapless.views.comparison import draw_gates
+    from gapless.views.page import Page
+
+    return "\n\n" + drawn(console, draw_gates(gates, Page.on(console))) if gates else ""
 
 
 def _print_cause(slug: str) -> int:

@@ -15,6 +15,7 @@ from gapless.timeline.measure import (
     StepSummary,
     busiest_device,
     complement,
+    device_window,
     measure,
     step_times,
     total,
@@ -36,6 +37,7 @@ from .whatif import TRUSTED, WORTH
 from .work import Work, gather
 
 WARM_UP = 0.1  # of the window: a start this long distorts the whole
+ROUNDED = 0.005  # of the window: times with three digits are no nearer
 MINOR = 0.25  # of the window: communication that shows for less does not bind
 ENGINES = {"h2d": Engine.H2D, "sm": Engine.SM, "d2h": Engine.D2H}
 
@@ -53,10 +55,10 @@ def explain(
     """Explain why the engines of one device waited, and predict what repairs would gain.
 
     The window is ``[start_ns, end_ns]`` on the timeline's clock or the steps ``(first, after)``; by default from the
-    first to the last work on the device. *device* is an id as in ``timeline.devices``, by default that of the busiest.
-    *apply* names repairs (``"pin"``, ``"streams=4"``) to predict together; *machine* is the profile that gives what the
-    timeline has no sample of (default: the measured H200). Raises GaplessError for a window or device that the timeline
-    does not have, and for a repair that there is not.
+    first to the last work on the device, beyond which no window goes. *device* is an id as in ``timeline.devices``,
+    by default that of the busiest. *apply* names repairs (``"pin"``, ``"streams=4"``) to predict together; *machine* is
+    the profile that gives what the timeline has no sample of (default: the measured H200). Raises GaplessError for a
+    window or device that the timeline does not have, and for a repair that there is not.
     """
     row = busiest_device(timeline) if device is None else _device_row(timeline, device)
     if not (timeline.ops.device == row).any():
@@ -73,6 +75,8 @@ def explain(
     predicted = gains(case, _findings(case), apply, machine)
     findings = _ranked(case, predicted)
     notes = _notes(case, findings, whole=start_ns is None and end_ns is None and steps is None)
+    if cut := _cut(case, start_ns, end_ns):
+        notes = (cut, *notes)
     return Report(
         source=timeline.source,
         device=_device_name(case.device),
@@ -189,6 +193,23 @@ def _notes(case: Case, findings: tuple[Finding, ...], *, whole: bool) -> tuple[s
             f"This explains device {case.device.id}; device{'s' * (len(others) > 1)} {names} worked too (--device N)."
         )
     return tuple(notes)
+
+
+def _cut(case: Case, start_ns: int | None, end_ns: int | None) -> str:
+    """Say how far the window asked for goes beyond the device's work; empty where no further than figures round."""
+    start, end = case.work.start, case.work.end
+    first = device_window(case.work.timeline, case.work.device)[0]
+    early = 0 if start_ns is None else start - start_ns
+    late = 0 if end_ns is None else end_ns - end
+    beyond = [f"{said} the {which} work on the device" for by, said, which in (
+        (early, f"begins {ms(early)} before", "first"), (late, f"ends {ms(late)} after", "last"),
+    ) if by > ROUNDED * case.wall]  # fmt: skip
+    if not beyond:
+        return ""
+    return (
+        f"The window asked for {' and '.join(beyond)}. That is left out: explained is the timeline from "
+        f"{(start - first) / 1e6:.6g} ms to {(end - first) / 1e6:.6g} ms."
+    )
 
 
 def _warm_up(case: Case) -> str:

@@ -283,9 +283,10 @@ def window_of(
     """Give the window to explain in ns on the timeline's clock: all work of the device, part of it, or some steps.
 
     *start_ns* and *end_ns* are on the timeline's clock too; each left out is the first start or the last end of work on
-    the device. *steps* ``(a, b)`` are the steps a to b - 1 by the number in their marker, by position from 0 where
-    markers carry none; see ``Steps`` for where a step begins and ends. Raises GaplessError for steps that the timeline
-    does not have and for a window without length.
+    the device, and what lies outside of that work is cut off: there the device had ended or not begun. *steps* ``(a,
+    b)`` are the steps a to b - 1 by the number in their marker, by position from 0 where markers carry none; see
+    ``Steps`` for where a step begins and ends. Raises GaplessError for steps that the timeline does not have, for a
+    window without length and for one that lies outside of the work as a whole.
     """
     if steps is not None:
         if start_ns is not None or end_ns is not None:
@@ -293,12 +294,17 @@ def window_of(
         return _step_window(steps_of(timeline, device), *steps)
     first, last = device_window(timeline, device)
     start, end = first if start_ns is None else start_ns, last if end_ns is None else end_ns
-    if (start_ns is not None or end_ns is not None) and end <= start:
+    if start_ns is None is end_ns:
+        return first, last
+    if start_ns is not None and end_ns is not None and end <= start:
+        raise GaplessError(f"The window is empty: {_ms(end - first)} is not after {_ms(start - first)}.")
+    if start >= last or end <= first:
+        asked = f"from {_ms(start - first)} {'on' if end_ns is None else f'to {_ms(end - first)}'}"
         raise GaplessError(
-            f"The window from {_ms(start - first)} to {_ms(end - first)} is empty: "
-            f"the work on the device goes from 0 ms to {_ms(last - first)}."
+            f"The window {asked} lies outside of this timeline: from the first to the last work on the device it is "
+            f"{_ms(last - first)} long. Ask for a part of that."
         )
-    return start, end
+    return max(start, first), min(end, last)
 
 
 def _step_window(steps: Steps, first: int, after: int) -> tuple[int, int]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
-from gapless.diagnosis.compare import Comparison
+from gapless.diagnosis.compare import Comparison, Gate
 from gapless.diagnosis.report import Finding, Report
 from gapless.views import wording
 from gapless.views.page import FAULT, GAIN, GUTTER, Page, plain
@@ -44,7 +44,12 @@ def draw(comparison: Comparison, console: Console, options: ConsoleOptions) -> I
     if comparison.verdict:
         yield Text()
         yield from page.prose(page.foreign(comparison.verdict), indent=0)
-    for gate in comparison.gates:
+    yield from draw_gates(comparison.gates, page)
+
+
+def draw_gates(gates: Sequence[Gate], page: Page) -> Iterator[Text]:
+    """Draw for each gate whether it holds, and what there is instead."""
+    for gate in gates:
         yield from page.prose(page.text(gate.reason, "" if gate.holds else FAULT), label="Gate", indent=2 * GUTTER)
 
 
