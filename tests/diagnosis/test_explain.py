@@ -6,8 +6,10 @@ import json
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from gapless.diagnosis.case import each_of
 from gapless.diagnosis.explain import explain
 from gapless.model.errors import GaplessError
 from gapless.model.kinds import StreamKind
@@ -120,13 +122,39 @@ def test_a_window_is_explained_for_itself(made):
     assert second.wall_ms == pytest.approx((timeline.window()[1] - middle) / 1e6)
 
 
-def test_a_window_without_work_says_so(loop):
-    timeline = loop.timeline()
-    end = timeline.window()[1]
-    report = explain(timeline, start_ns=end + MS, end_ns=end + 2 * MS)
+def test_a_window_without_work_says_so(made):
+    gpu = made.Gpu()
+    host = gpu.host()
+    host.kernel(0, MS)
+    host.work(10 * MS)
+    host.kernel(0, MS)
+    timeline = gpu.timeline()
+    start = timeline.ops.start[0] + 3 * MS
+    report = explain(timeline, start_ns=start, end_ns=start + MS)
     assert report.findings == ()
     assert report.headline == "No GPU activity in this window."
     assert report.wall_ms == 1.0
+
+
+def test_a_window_outside_of_the_work_is_refused(loop):
+    timeline = loop.timeline()
+    start, end = timeline.ops.start.min(), timeline.ops.end.max()
+    for since, until in ((end + MS, end + 2 * MS), (start - 2 * MS, start - MS)):
+        with pytest.raises(GaplessError, match=r"outside of this timeline: .* 8\.157 ms long"):
+            explain(timeline, start_ns=since, end_ns=until)
+
+
+def test_a_window_beyond_the_work_is_cut_and_says_so(loop):
+    timeline = loop.timeline()
+    start, end = int(timeline.ops.start.min()), int(timeline.ops.end.max())
+    whole = explain(timeline)
+    report = explain(timeline, start_ns=start - 2 * MS, end_ns=end + 3 * MS)
+    assert report.window == whole.window == (start, end)
+    assert report.to_dict()["findings"] == whole.to_dict()["findings"]
+    assert report.notes[0].startswith(
+        "The window asked for begins 2 ms before the first work on the device and ends 3 ms after the last work on "
+    )
+    assert explain(timeline, start_ns=start - 10, end_ns=end + 10).notes == whole.notes
 
 
 def test_steps_are_summed_up(made):
@@ -180,13 +208,85 @@ def test_a_start_that_distorts_the_whole_is_noted(made):
     gpu = made.Gpu()
     host = gpu.host()
     host.kernel(0, 10 * US, "load")
-    host.work(50 * MS)
+    host.work(20 * MS)
     for _ in range(50):
         host.kernel(0, MS)
-    notes = " ".join(gpu.explain().notes)
-    assert "The first 50" in notes
-    assert "--from 50.0" in notes
-    assert "start-up" not in " ".join(gpu.explain(start_ns=52 * MS).notes)
+    report = gpu.explain()
+    notes = " ".join(report.notes)
+    assert "The first 20" in notes
+    assert "--from 20.0" in notes
+    assert "start-up" not in report.headline
+    assert "start-up" not in " ".join(gpu.explain(start_ns=22 * MS).notes)
+
+
+def test_a_start_that_takes_most_of_the_run_is_said_first(made):
+    gpu = made.Gpu()
+    host = gpu.host()
+    host.kernel(0, 10 * US, "load")
+    host.work(100 * MS)
+    for _ in range(50):
+        host.kernel(0, MS)
+    report = gpu.explain()
+    assert re.search(r"0%\. The first 100 ms \(67%\) are start-up: .* --from 100\.\d+ms\. ", report.headline)
+    assert "start-up" not in " ".join(report.notes)
+    top = report.findings[0]
+    assert top.cause == "host-bound"
+    assert top.advice.startswith("Look at what comes after the start with --from 100.")
+    later = gpu.explain(start_ns=102 * MS)
+    assert "start-up" not in later.headline + " ".join(later.notes)
+
+
+def test_a_start_ends_with_the_first_kernel_though_copies_ran_before(made):
+    gpu = made.Gpu()
+    host = gpu.host()
+    host.h2d(0, 5 * MIB)
+    host.work(100 * MS)
+    for _ in range(5):
+        host.kernel(0, 10 * US)
+        host.h2d(0, MIB)
+    assert "are start-up: the device works" in gpu.explain().headline
+
+
+def test_a_pause_in_the_middle_is_no_start(made):
+    gpu = made.Gpu()
+    host = gpu.host()
+    for _ in range(2):
+        for _ in range(5):
+            host.kernel(0, MS)
+        host.work(100 * MS)
+    host.kernel(0, MS)
+    report = gpu.explain()
+    assert "start-up" not in report.headline + " ".join(report.notes) + report.findings[0].evidence
+    assert report.findings[0].advice.startswith("Move that work off")
+
+
+@pytest.mark.parametrize(
+    ("costs", "said"),
+    [
+        ([3 * MS], "3 ms"),
+        ([3 * MS] * 4, "3 ms each time, 12 ms in all"),
+        ([2 * MS, 3 * MS, 5 * MS], "3.33 ms each time, 10 ms in all"),
+        ([1_000_000 * US, 2 * MS, MS, 1 * MS, MS], "1 s once and at most 2 ms the other 4 times, 1 s in all"),
+        ([20 * MS, 2 * MS], "20 ms once and 2 ms the other time, 22 ms in all"),
+        ([20 * MS, 0, 0, 0], "20 ms once and not at all the other 3 times"),
+        ([MS] * 60 + [20 * MS] * 6, "1 ms (median) to 20 ms each time, 180 ms in all"),
+        ([20 * US] * 3000 + [200 * US], "20.1 µs each time, 60.2 ms in all"),
+    ],
+)
+def test_what_each_time_cost_is_a_mean_only_of_like_times(costs, said):
+    assert each_of(np.array(costs)) == said
+
+
+def test_the_place_of_the_longest_wait_is_told_first(made):
+    gpu = made.Gpu()
+    host = gpu.host()
+    for i in range(12):
+        with host.inside("train.py(7): load" if i != 6 else "train.py(9): save", RangeKind.PYTHON):
+            host.work(MS if i != 6 else 100 * MS)
+            host.kernel(0, MS)
+    finding = next(f for f in gpu.explain().findings if f.cause == "host-bound")
+    assert [(place.line, place.count > 1) for place in finding.where] == [(9, False), (7, True)]
+    assert " once and " in finding.evidence
 
 
 def test_what_the_source_cannot_tell_is_passed_on_with_what_was_inferred(made):

@@ -27,6 +27,8 @@ SMALL = 64 * 1024  # bytes up to which a copy costs its latency rather than its 
 BOUND = 0.7  # share of the window from which the binding engine's own work is the verdict
 FULL = 0.9  # share from which there is nothing left to win
 LONGEST = 200_000  # ns: a longer pause is not the host's way from one call to the next
+UNLIKE = 3  # times the mean of the others, from which the longest wait is told by itself
+MISLED = 1.5  # times the median, above which a mean is that of a few
 RUN = 3  # small copies in a row, from which they are worth gathering
 
 COPY_CALLS = (CallKind.COPY_SYNC, CallKind.COPY_ASYNC)
@@ -203,6 +205,11 @@ class Case:
         found[rows[rows >= 0]] = True
         return np.flatnonzero(found)
 
+    def costs(self, waits: Waits, rows: Ints) -> Ints:
+        """What the waits cost in ns by the distinct values of *rows*, one for each wait."""
+        _, which = np.unique(rows, return_inverse=True)
+        return np.bincount(which, weights=waits.cost).astype(np.int64)
+
     def count(self, rows: Ints) -> int:
         """How many distinct rows there are, without -1."""
         return len(self.distinct(rows))
@@ -224,17 +231,29 @@ class Case:
         until = int(self.work.calls.start[call])
         return shorten(self.places.busiest(int(self.work.calls.thread[call]), until - cost, until))
 
-    def where(self, calls: Ints) -> tuple[Where, ...]:
-        """Where these calls were made, most frequent first."""
-        return self.places.of_calls(calls)
+    def where(self, calls: Ints, waits: Waits | None = None) -> tuple[Where, ...]:
+        """Where these calls were made, most frequent first; of *waits* unlike each other that of the longest first."""
+        found = self.places.of_calls(calls)
+        if waits is None or not unlike(waits.cost):
+            return found
+        return longest_first(found, self.places.of_calls(waits.call[[waits.cost.argmax()]]))
 
     def where_before(self, waits: Waits) -> tuple[Where, ...]:
-        """Where the host was while these waits for it lasted, most frequent first."""
+        """Where the host was while these waits for it lasted, most frequent first; before them one much longer."""
+        found = self._at_half(waits)
+        places = self._at_half
+        if not any(place.file for place in found) and (self.work.calls.stack[waits.call] >= 0).any():
+            places = self._before  # nothing tells where the host was, but where it got to in the end is known
+            found = places(waits)
+        return (
+            longest_first(found, places(waits.take(np.array([waits.cost.argmax()])))) if unlike(waits.cost) else found
+        )
+
+    def _at_half(self, waits: Waits) -> tuple[Where, ...]:
         calls = self.work.calls
-        found = self.places.at_moments(calls.thread[waits.call], calls.start[waits.call] - waits.cost // 2)
-        if any(place.file for place in found) or not (calls.stack[waits.call] >= 0).any():
-            return found
-        # Nothing tells where the host was, but where it got to in the end is known.
+        return self.places.at_moments(calls.thread[waits.call], calls.start[waits.call] - waits.cost // 2)
+
+    def _before(self, waits: Waits) -> tuple[Where, ...]:
         return tuple(replace(place, function=f"before {place.function}") for place in self.where(waits.call))
 
     def issuers(self, ops: Ints) -> Ints:
@@ -294,9 +313,33 @@ def times(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
 
 
-def each_of(cost: float, count: int) -> str:
-    """Give a cost in ns of something that happened *count* times: "3 ms", "3 ms each time, 12 ms in all"."""
-    return ms(cost) if count == 1 else f"{ms(cost / count)} each time, {ms(cost)} in all"
+def each_of(costs: Ints) -> str:
+    """Give what each time of something cost, in ns: "3 ms", "3 ms each time, 12 ms in all", unlike ones as they are."""
+    whole, count = int(costs.sum()), len(costs)
+    if count == 1:
+        return ms(whole)
+    if not unlike(costs):
+        return f"{ms(whole / count)} each time, {ms(whole)} in all"
+    longest, next_ = (int(cost) for cost in np.sort(costs)[[-1, -2]])
+    if longest < whole / 2:
+        return f"{ms(float(np.median(costs)))} (median) to {ms(longest)} each time, {ms(whole)} in all"
+    others = "the other time" if count == 2 else f"the other {count - 1:,} times"
+    rest = f"not at all {others}" if next_ == 0 else f"{'at most ' * (count > 2)}{ms(next_)} {others}"
+    return f"{ms(longest)} once and {rest}" + f", {ms(whole)} in all" * (next_ > 0)
+
+
+def unlike(costs: Ints) -> bool:
+    """Say whether one of several costs is so much larger than the others that their mean would mislead."""
+    longest, whole = int(costs.max(initial=0)), int(costs.sum())
+    if len(costs) < 2 or longest * (len(costs) - 1) <= UNLIKE * (whole - longest):
+        return False
+    return longest >= whole / 4 or whole / len(costs) > MISLED * float(np.median(costs))
+
+
+def longest_first(found: tuple[Where, ...], longest: tuple[Where, ...]) -> tuple[Where, ...]:
+    """Give places with that of the longest wait first."""
+    places = {(place.file, place.line, place.function): place for place in (*longest, *found)}
+    return tuple(places.values())[: max(len(found), 1)]
 
 
 def directions(kinds: NDArray[np.integer[Any]]) -> str:
@@ -307,5 +350,5 @@ def directions(kinds: NDArray[np.integer[Any]]) -> str:
 
 __all__ = [
     "ALLOCATION_CALLS", "COPY_CALLS", "ENGINE_WORDS", "LEAST", "PAYS", "SYNC_CALLS", "Bools", "Case", "Ints",
-    "directions", "each_of", "ms", "plural", "shorten", "size", "times",
+    "directions", "each_of", "longest_first", "ms", "plural", "shorten", "size", "times", "unlike",
 ]  # fmt: skip

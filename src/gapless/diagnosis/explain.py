@@ -14,12 +14,9 @@ from gapless.timeline.measure import (
     Measures,
     StepSummary,
     busiest_device,
-    complement,
     device_window,
     measure,
     step_times,
-    total,
-    union,
     window_of,
 )
 from gapless.timeline.simulated import from_schedule
@@ -31,12 +28,12 @@ from .causes import CAUSES
 from .gains import Gains, gains
 from .rates import needed, pinned_rates
 from .report import EngineUse, Finding, Report, StepTimes
+from .start_up import start_up
 from .streams import infer_kinds
 from .waits import Reason
 from .whatif import TRUSTED, WORTH
 from .work import Work, gather
 
-WARM_UP = 0.1  # of the window: a start this long distorts the whole
 ROUNDED = 0.005  # of the window: times with three digits are no nearer
 MINOR = 0.25  # of the window: communication that shows for less does not bind
 ENGINES = {"h2d": Engine.H2D, "sm": Engine.SM, "d2h": Engine.D2H}
@@ -74,7 +71,8 @@ def explain(
     case = _case(work, measures)
     predicted = gains(case, _findings(case), apply, machine)
     findings = _ranked(case, predicted)
-    notes = _notes(case, findings, whole=start_ns is None and end_ns is None and steps is None)
+    started = None if steps else start_up(case)
+    notes = _notes(case, findings, "" if started is None or started.dominates else started.text)
     if cut := _cut(case, start_ns, end_ns):
         notes = (cut, *notes)
     return Report(
@@ -83,7 +81,7 @@ def explain(
         wall_ms=case.wall / 1e6,
         engines={name: _use(measures, engine) for name, engine in ENGINES.items()},
         overlapped=measures.overlapped_ns / max(case.wall, 1),
-        headline=_headline(case, findings),
+        headline=_headline(case, findings, started.text if started and started.dominates else ""),
         findings=findings,
         notes=(*notes, *predicted.notes),
         unknown=_unknown(case),
@@ -148,13 +146,14 @@ def _ranked(case: Case, predicted: Gains) -> tuple[Finding, ...]:
     return tuple(faults + verdicts if best > 1 + PAYS else verdicts + faults)
 
 
-def _headline(case: Case, findings: tuple[Finding, ...]) -> str:
+def _headline(case: Case, findings: tuple[Finding, ...], started: str) -> str:
     wall = case.wall
     busy = {name: case.measures.engines[engine].busy_ns / max(wall, 1) for name, engine in ENGINES.items()}
     words = {"h2d": "H2D copies", "sm": "kernels", "d2h": "D2H copies"}
     working = ", ".join(f"{word} {busy[name]:.0%}" for name, word in words.items() if busy[name] > 0)
     overlapped = case.measures.overlapped_ns / max(wall, 1)
     first = f"Of {ms(wall)}: {working or 'nothing of any length'}; at least two engines at once {overlapped:.0%}."
+    first += f" {started}" * bool(started)
     if not findings:
         return f"{first} {_unexplained_words(case)}"
     top = findings[0]
@@ -175,10 +174,8 @@ def _unexplained_words(case: Case) -> str:
     return f"The {case.engine_words} wait {idle:.0%} of the time, for no reason that this timeline shows."
 
 
-def _notes(case: Case, findings: tuple[Finding, ...], *, whole: bool) -> tuple[str, ...]:
-    notes: list[str] = []
-    if whole and (warm_up := _warm_up(case)):
-        notes.append(warm_up)
+def _notes(case: Case, findings: tuple[Finding, ...], started: str) -> tuple[str, ...]:
+    notes = [started] * bool(started)
     unexplained = int(case.waits.cost[case.waits.reason == Reason.UNEXPLAINED].sum())
     if unexplained >= LEAST * case.wall and all(f.cause != "hardware-queue" for f in findings):
         notes.append(
@@ -210,30 +207,6 @@ def _cut(case: Case, start_ns: int | None, end_ns: int | None) -> str:
         f"The window asked for {' and '.join(beyond)}. That is left out: explained is the timeline from "
         f"{(start - first) / 1e6:.6g} ms to {(end - first) / 1e6:.6g} ms."
     )
-
-
-def _warm_up(case: Case) -> str:
-    """Name a start that distorts the whole: first uses, or a long idle stretch with next to no work before it."""
-    ops, first = case.work.ops, case.first_uses
-    spent = int((first.end - np.maximum(first.start, case.work.start)).clip(0).sum())
-    offset = int(case.work.calls.end[first.call].max(initial=case.work.start)) - case.work.start
-    if spent > WARM_UP * case.wall and offset < (1 - WARM_UP) * case.wall:
-        return (
-            f"Of the first {ms(offset)}, {ms(spent)} are first uses (loading kernels, setting up libraries). Look at "
-            f"what comes after with --from {offset / 1e6:.6g}ms."
-        )
-    busy = union(ops.start, ops.end)
-    gaps = complement(busy, case.work.start, case.work.end)
-    lengths = gaps[:, 1] - gaps[:, 0]
-    done = np.concatenate(([0], np.cumsum(busy[:, 1] - busy[:, 0])))
-    before = done[np.searchsorted(busy[:, 1], gaps[:, 0], side="right")]
-    early = np.flatnonzero((lengths > WARM_UP * case.wall) & (before <= 0.05 * total(busy)))
-    if not len(early):
-        return ""
-    end = int(gaps[early[-1], 1])
-    offset = end - case.work.start
-    return (f"The first {ms(offset)} ({offset / case.wall:.0%}) are start-up: the device works "
-            f"{ms(int(before[early[-1]]))} in them. Look at the rest with --from {offset / 1e6:.6g}ms.")  # fmt: skip
 
 
 def _unknown(case: Case) -> tuple[Unknown, ...]:

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from ..case import Bools, Case, each_of, ms, times
 from ..report import Finding
+from ..start_up import from_, start_up
 from ..waits import Reason, Waits
 
 
@@ -47,24 +48,37 @@ def finding(case: Case, waits: Waits) -> Finding | None:
     if staging.cost.sum() >= cost / 2:
         return _staging(case, waits, staging)
     doing = case.host_was_doing(waits)
+    evidence = f"The host was not blocked by the device, and issued nothing for {each_of(case.costs(waits, waits.op))}"
+    evidence += f" (in the longest, mostly in {doing})." if doing else "."
+    advice = "Move that work off the launching thread (loader workers, a prefetching thread), or make it shorter."
+    started = start_up(case)
+    if started is not None and _in_start(waits, started.end) >= cost / 2:
+        evidence += " The longest is start-up (loading, compiling, setting up), which a longer run has once too."
+        advice = f"Look at what comes after the start with {from_(case, started.end)}. Shorten the start itself by "
+        advice += "keeping what was compiled, or by compiling and loading ahead of time."
     return Finding(
         cause="host-bound",
         title=f"The device waits for the host's own work {times(count)}",
         cost_ms=cost / 1e6,
         count=count,
-        evidence=f"The host was not blocked by the device, and issued nothing for {each_of(cost, count)}"
-        f"{f' (in the longest, mostly in {doing})' if doing else ''}.",
-        advice="Move that work off the launching thread (loader workers, a prefetching thread), or make it shorter.",
+        evidence=evidence,
+        advice=advice,
         where=case.where_before(waits),
         spans=case.spans(waits),
     )
+
+
+def _in_start(waits: Waits, end: int) -> int:
+    """Give how much of the longest wait, in ns, lies before the start-up's *end*."""
+    longest = int(waits.cost.argmax())
+    return int(min(waits.cost[longest], end - waits.start[longest]))
 
 
 def _staging(case: Case, waits: Waits, staging: Waits) -> Finding:
     """Say how long the device waited for what the program's own threads were staging."""
     cost, staged = int(waits.cost.sum()), int(staging.cost.sum())
     evidence = "What was to be issued next was still being copied between pageable and pinned memory, by the host: "
-    evidence += f"{each_of(staged, case.count(staging.op))}."
+    evidence += f"{each_of(case.costs(staging, staging.op))}."
     if staged < cost:
         evidence += f" The host's other work costs {ms(cost - staged)}."
     return Finding(

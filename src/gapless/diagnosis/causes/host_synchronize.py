@@ -55,7 +55,9 @@ def finding(case: Case, waits: Waits) -> Finding | None:
     cost = int(waits.cost.sum())
     values = bool(np.count_nonzero(case.work.ops.bytes[_fetched(case, waits)] <= TINY) > len(waits) / 2)
     if cost:
-        effect = f"the {case.engine_words} then wait {each_of(cost, len(calls))}"
+        costs = np.zeros(len(calls), np.int64)
+        np.add.at(costs, np.searchsorted(calls, waits.call), waits.cost)
+        effect = f"the {case.engine_words} then wait {each_of(costs)}"
     else:
         effect = "that costs the device nothing here: it has work in hand, or waits for something else"
     return Finding(
@@ -70,7 +72,7 @@ def finding(case: Case, waits: Waits) -> Finding | None:
         advice="Fetch values later or less often (every n steps, or non_blocking and read one step late)."
         if values
         else "Order streams with events and wait once, at the end; where the host needs a result, wait on its event.",
-        where=case.where(waits.call if len(waits) else calls),
+        where=case.where(waits.call, waits) if len(waits) else case.where(calls),
         repair=Repair(name="no-sync", grade="needs care",
                       precondition="nothing that the host reads or overwrites relies on the wait; where it does, an "
                       "event takes its place"),

@@ -55,7 +55,7 @@ def finding(case: Case, waits: Waits) -> Finding | None:
     title = f"{plural(len(ops), 'operation')} {'was' if len(ops) == 1 else 'were'} issued late by a busy host"
     parts: list[str] = []
     if waited:
-        parts.append(f"The device waits {each_of(waited, case.count(late.op))}, and then works for {ms(duration)} "
+        parts.append(f"The device waits {each_of(case.costs(late, late.op))}, and then works for {ms(duration)} "
                      "(median): the host issues more slowly than the device works.")  # fmt: skip
     if waited < cost:
         parts.append(f"Without the waits for other reasons it would wait {ms(cost - waited)}{' more' * bool(waited)} "
@@ -70,7 +70,7 @@ def finding(case: Case, waits: Waits) -> Finding | None:
         evidence=" ".join(parts),
         advice="Replay the loop as a CUDA graph (torch.cuda.graph, torch.compile mode='reduce-overhead'), or issue "
         "fewer and larger operations (larger batches or chunks, fused kernels).",
-        where=case.where(case.issuers(ops)),
+        where=case.where(case.issuers(ops), late if len(late) else None),
         repair=Repair(name="graph", grade="needs care",
                       precondition="shapes, addresses and control flow stay the same, and nothing in the loop "
                       "synchronises or allocates"),
