@@ -12,16 +12,20 @@ import pytest
 
 import gapless
 from gapless.model.errors import GaplessError
-from gapless.timeline.sources import load
+from gapless.timeline.sources import feed, load
 
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("layout", ["kineto", "one line"])
-def test_progress_counts_the_bytes_of_the_file(kineto: SimpleNamespace, layout: str, packed: bool) -> None:
-    data = kineto.text([kineto.kernel("k", n, 0.5, n) for n in range(1, 20_000)], layout)
+def test_progress_counts_the_bytes_of_the_file(
+    kineto: SimpleNamespace, layout: str, packed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "PIECE", 4 << 10)
+    data = kineto.text([kineto.kernel("k", n, 0.5, n) for n in range(1, 1_000)], layout)
     data = gzip.compress(data, 1) if packed else data
     seen: list[tuple[int, int]] = []
     load(kineto.save(data), progress=lambda done, total: seen.append((done, total)))
+    assert len(seen) > 3
     assert seen[-1] == (len(data), len(data))
     assert {total for _, total in seen} == {len(data)}
     assert [done for done, _ in seen] == sorted({done for done, _ in seen})
