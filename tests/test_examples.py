@@ -11,7 +11,9 @@ from gapless.diagnosis.explain import explain
 from gapless.timeline.sources import load
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples" / "timelines"
-ROW = re.compile(r"^\| `(?P<file>[\w-]+\.json\.gz)` \|.*\| `(?P<cause>[a-z-]+)` \| (?P<ms>[\d.]+) \|$", re.MULTILINE)
+ROW = re.compile(
+    r"^\| `(?P<file>[\w-]+\.(?:json|gapless)\.gz)` \|.*\| `(?P<cause>[a-z-]+)` \| (?P<ms>[\d.]+) \|$", re.MULTILINE
+)
 ROWS = [(m["file"], m["cause"], m["ms"]) for m in ROW.finditer((FOLDER / "README.md").read_text())]
 
 

@@ -89,3 +89,29 @@ def test_shorten_in_the_middle_and_by_words():
     assert w.shorten("abcdefghij", 7) == "abc…hij"
     assert w.shorten("/a/very/long/path/train.py", 12, tail=9) == "/a…/train.py"
     assert w.shorten_words("the kernel void_elementwise_kernel_float ran", 11) == "the kernel void_…float ran"
+
+
+LOOP = ("/home/me/solver/src/loop.cu", 74)
+
+
+@pytest.mark.parametrize(
+    ("place", "limit", "shown"),
+    [
+        (("loop.cu", 74, "step → cudaMemcpy"), 40, "loop.cu:74 step → cudaMemcpy"),
+        ((*LOOP, "step(float const*, int) → cudaFree"), 60, "/home/me/solver/src/loop.cu:74 step → cudaFree"),
+        ((*LOOP, "step(float const*, int)"), 32, "…/me/solver/src/loop.cu:74 step"),
+        ((*LOOP, "step(float const*, int)"), 19, "…/loop.cu:74 step"),
+        (("/a/to/train.py", 15, "step (autograd) → cudaFree"), 40, "…/train.py:15 step (autograd) → cudaFree"),
+        (("/all/to/f.cu", 3, "F::operator()(int) const → cudaFree"), 36, "…/f.cu:3 F::operator() → cudaFree"),
+        (("", 0, "cudaMemcpy"), 40, "cudaMemcpy"),
+        (("", 0, "void kernel<float>(float*, int)"), 20, "void kernel<float>"),
+    ],
+)
+def test_places_keep_file_line_and_call(place, limit, shown):
+    assert len(shown) <= limit
+    assert w.place(*place, limit) == shown
+
+
+@given(st.text(max_size=60), st.integers(0, 999), st.text(max_size=60), st.integers(0, 80))
+def test_places_keep_the_limit(file, line, function, limit):
+    assert len(w.place(file, line, function, limit)) <= limit

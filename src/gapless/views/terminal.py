@@ -244,7 +244,7 @@ class _Page(Page):
         for i, place in enumerate(where):
             count = f" ×{place.count:,}" if place.count > 1 else ""
             room = self.width - GUTTER - _LABEL - len(count)
-            name = wording.shorten(wording.visible(str(place)), room)
+            name = wording.place(wording.visible(place.file), place.line, wording.visible(place.function), room)
             label = "at" if i == 0 else ""
             yield self.line(f"{'':{GUTTER}}{label:<{_LABEL}}", "dim", (name, ""), (count, "dim"))
 

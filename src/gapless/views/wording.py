@@ -46,6 +46,40 @@ def shorten(text: str, limit: int, *, tail: int | None = None) -> str:
     return text[: limit - 1 - tail] + "…" + (text[-tail:] if tail else "")
 
 
+def place(file: str, line: int, function: str, limit: int) -> str:
+    """Give a place in a program in at most *limit* characters: first arguments go, then the path's folders, then more.
+
+    ``/home/me/solver/src/loop.cu:74 step(float const*, int) → cudaMemcpy`` becomes
+    ``…/src/loop.cu:74 step → cudaMemcpy``.
+    """
+    at = f"{file}:{line}" if line else file
+    text = f"{at} {function}".strip()
+    if len(text) <= limit:
+        return text
+    name, arrow, call = function.partition(" → ")
+    function = _without_arguments(name) + arrow + call
+    room = max(limit - len(function) - 1, 0)
+    if len(at) > room and line:
+        folders = at.split("/")
+        while len(folders) > 1 and len("…/" + "/".join(folders)) > room:
+            del folders[0]
+        at = "…/" + "/".join(folders)
+    return shorten(f"{at} {function}".strip(), limit)
+
+
+def _without_arguments(name: str) -> str:
+    """Give a C++ function's name alone; what has a space before its parenthesis, or none, stays as it is."""
+    end = name.removesuffix(" const")
+    if not end.endswith(")"):
+        return name
+    depth = 0
+    for at in range(len(end) - 1, -1, -1):
+        depth += (end[at] == ")") - (end[at] == "(")
+        if not depth:
+            return end[:at] if at and not end[at - 1].isspace() else name
+    return name
+
+
 def shorten_words(text: str, limit: int) -> str:
     """Give a text in which no word is longer than *limit*."""
     return re.sub(rf"\S{{{limit + 1},}}", lambda match: shorten(match[0], limit), text)
