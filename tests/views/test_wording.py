@@ -102,7 +102,7 @@ LOOP = ("/home/me/solver/src/loop.cu", 74)
         ((*LOOP, "step(float const*, int)"), 32, "…/me/solver/src/loop.cu:74 step"),
         ((*LOOP, "step(float const*, int)"), 19, "…/loop.cu:74 step"),
         (("/a/to/train.py", 15, "step (autograd) → cudaFree"), 40, "…/train.py:15 step (autograd) → cudaFree"),
-        (("/all/to/f.cu", 3, "F::operator()(int) const → cudaFree"), 36, "…/f.cu:3 F::operator() → cudaFree"),
+        (("/all/to/f.cu", 3, "F::operator()(int) const → cudaFree"), 36, "…/to/f.cu:3 F::operator() → cudaFree"),
         (("", 0, "cudaMemcpy"), 40, "cudaMemcpy"),
         (("", 0, "void kernel<float>(float*, int)"), 20, "void kernel<float>"),
     ],
