@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from gapless.model.simulation import check
@@ -111,6 +114,25 @@ def test_explored_runs():
     assert shown.endswith(f"Look at it: gapless check x.tape --replay {failure}")
     alone = said("stream a\nkernel x on a 1 writes M\n", explore=10)
     assert alone.endswith("\n\nNothing goes wrong in 10 runs, 1 order of calls.")
+
+
+def test_the_headline_of_a_check_agrees_with_what_exploring_finds():
+    tape = Path(__file__).parents[2] / "examples" / "tapes" / "53-pytorch-record-stream.tape"
+    shown = to_text(check(tape, explore=100), width=120)
+    assert re.match(r".*53-pytorch-record-stream.tape  fails in other runs\n\n", shown)
+    assert "\n2 expectations hold in the run as it stands.\n" in shown
+    alone = to_text(check(tape), width=120)
+    assert "53-pytorch-record-stream.tape  no race\n\n2 expectations hold." in alone
+    both = said(CHANCE + "kernel z on a 1 writes Z\nkernel w on b 1 reads Z\n", explore=60)
+    assert re.match(r"x\.tape  1 race, \d nondeterminism; fails in other runs too\n", both)
+    plain = said("stream a b nonblocking\nkernel z on a 1 writes Z\nkernel w on b 1 reads Z\n", explore=10)
+    assert plain.startswith("x.tape  1 race\n")
+
+
+def test_a_command_to_copy_is_whole_and_names_what_the_shell_reads():
+    played = check(read(CHANCE, name="a tape/with blanks.tape"), explore=60)
+    last = to_text(played, width=60).splitlines()[-1]
+    assert last == f"gapless check 'a tape/with blanks.tape' --replay {played.explored.failures[0].choice}"
 
 
 def test_narrow_terminals():

@@ -153,8 +153,8 @@ This timeline cannot tell
 • Which memory is pinned. Record with
   events.
 
-more: gapless explain --cause
-host-synchronize
+more:
+gapless explain --cause host-synchronize
 """)
 
 

@@ -37,13 +37,17 @@ def expectations_held(played: Simulation) -> str:
     return f"{whole} {_plural('expectation', whole)} hold{'s' if whole == 1 else ''}" if whole else ""
 
 
-def draw_expectations(page: Page, played: Simulation) -> Iterator[Text]:
-    """Say whether what a tape expects holds, and what came instead; nothing where it expects nothing."""
+def draw_expectations(page: Page, played: Simulation, *, alone: bool = True) -> Iterator[Text]:
+    """Say whether what a tape expects holds, and what came instead; nothing where it expects nothing.
+
+    Where other runs were looked at too, it is not *alone*: that the expectations hold is said of this run.
+    """
     if not played.outcomes:
         return
     failed = [pair for pair in zip(played.expectations, played.outcomes, strict=True) if not pair[1].holds]
     yield Text()
-    yield page.line(f"{expectations_held(played)}.", FAULT if failed else GAIN)
+    where = "" if alone else " in the run as it stands"
+    yield page.line(f"{expectations_held(played)}{where}.", FAULT if failed else GAIN)
     for expectation, outcome in failed:
         label = f"line {outcome.line}"
         words = page.foreign(f"{expectation}: got {outcome.got}")

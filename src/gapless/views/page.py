@@ -15,6 +15,7 @@ from rich.text import Text
 
 from gapless.model.kinds import Engine
 from gapless.views import wording
+from gapless.views.wrapping import wrapped
 
 PROSE = 100  # columns of running text at most: longer lines are hard to read
 GUTTER = 4  # columns left of a lane and of running text
@@ -61,9 +62,8 @@ class Page:
     ) -> Iterator[Text]:
         """Give running text, wrapped, with a label before its first line."""
         room = room or max(8, min(self.width, PROSE + indent) - indent)
-        for i, wrapped in enumerate(words.wrap(self.console, room)):
-            wrapped.rstrip()
-            yield Text.assemble((label.ljust(indent) if i == 0 else " " * indent, style), wrapped)
+        for i, line in enumerate(wrapped(words, room)):
+            yield Text.assemble((label.ljust(indent) if i == 0 else " " * indent, style), line)
 
     def foreign(self, words: str, style: str = "") -> Text:
         """Give a sentence that may hold names from outside, which may be endless."""

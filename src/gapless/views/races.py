@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from shlex import join
 
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
-from gapless.model.explore import Exploration
+from gapless.model.explore import Choice, Exploration
 from gapless.model.races import Access, Race, RaceClass
 from gapless.model.simulation import Check, Simulation
 from gapless.model.unordered import called, why
@@ -24,11 +25,19 @@ def draw(check: Check, console: Console, options: ConsoleOptions) -> Iterator[Te
     """Draw what the check of one tape found, line by line."""
     page, played = _Page.on(console, options), check.played
     groups = alike(played)
-    yield page.title(played.name, races_found(played))
+    yield page.title(played.name, _facts(check))
     yield from page.numbered(groups, lambda number, group: page.race(number, group, played))
-    yield from draw_expectations(page, played)
+    yield from draw_expectations(page, played, alone=check.explored is None)
     if check.explored is not None:
         yield from page.explored(check.explored, played)
+
+
+def _facts(check: Check) -> str:
+    """Say what was found in the run as the tape stands, and whether others go wrong."""
+    found, explored = races_found(check.played), check.explored
+    if explored is None or all(failure.choice == Choice() for failure in explored.failures):
+        return found
+    return f"{found}; fails in other runs too" if len(check.played.races) else "fails in other runs"
 
 
 class _Page(Page):
@@ -68,8 +77,8 @@ class _Page(Page):
             yield from self.prose(self.foreign(failure.what), label=str(failure.choice), indent=indent)
         if len(explored.failures) > MOST_RACES:
             yield self.line(f"and {len(explored.failures) - MOST_RACES:,} more", "dim")
-        command = f"gapless check {played.name} --replay {explored.failures[0].choice}"
-        yield from self.prose(self.foreign(f"Look at it: {command}", "dim"), indent=0)
+        command = join(["gapless", "check", played.name, "--replay", str(explored.failures[0].choice)])
+        yield from self.prose(self.text(f"Look at it: {command}", "dim"), indent=0)
 
 
 def alike(played: Simulation) -> list[list[Race]]:
