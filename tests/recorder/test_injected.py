@@ -311,3 +311,53 @@ def test_a_program_that_removes_its_recording_keeps_its_status(fake: Any, tmp_pa
     assert done.returncode == 7
     assert "cannot be read any more" in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize("code", [
+    "open(path, 'w').write('[1, 2, 3]')", "os.unlink(path); open(path, 'w').write('[1, 2, 3]')",
+    "os.unlink(path); os.mkfifo(path)", "os.unlink(path); os.mkdir(path)",
+    "open(path, 'wb').write(b'\\x93GAPLESS' + bytes(24))",
+])  # fmt: skip
+def test_what_a_program_puts_in_place_of_its_recording_is_left(
+    fake: Any, tmp_path: Path, code: str, older: bool
+) -> None:
+    path, before = tmp_path / "a.json", b"\x93GAPLESS" + b"old" * 100
+    if older:
+        path.write_bytes(before)
+    line = [sys.executable, "-c", f"import os; path = {str(path)!r}; {code}; os._exit(3)"]
+    done = fake.record(path, "--force", command=line)
+    assert done.returncode == 3
+    assert "The program replaced" in done.stderr
+    assert path.exists()
+    if path.is_file():
+        assert path.read_bytes() in (b"[1, 2, 3]", b"\x93GAPLESS" + bytes(24), b"")
+    kept = [file for file in tmp_path.iterdir() if file != path]
+    assert [file.read_bytes() for file in kept] == [before] * older
+    assert all(str(file) in done.stderr for file in kept)
+
+
+def test_a_program_that_removes_its_recording_gives_the_older_one_back(fake: Any, tmp_path: Path) -> None:
+    path, before = tmp_path / "a.gapless", b"\x93GAPLESS" + b"old" * 100
+    path.write_bytes(before)
+    assert fake.record(path, "--force", command=["rm", path]).returncode == 0
+    assert [(file, file.read_bytes()) for file in tmp_path.iterdir()] == [(path, before)]
+
+
+def test_nothing_is_recorded_into_what_replaced_the_recording(fake: Any, tmp_path: Path) -> None:
+    """Neither by the process that did it, nor by one that starts later."""
+    path = tmp_path / "a.json"
+    code = f"""
+import ctypes, os, subprocess, sys
+cuda = ctypes.CDLL(os.environ["FAKE"])
+cuda.fake_launch()
+with open({str(path)!r}, "w") as file:
+    file.write("[1, 2, 3]")
+cuda.fake_launch()
+cuda.fake_time_to_flush()
+subprocess.run([{str(fake.program)!r}, "3", "0", "exit"])
+"""
+    done = fake.record(path, command=[sys.executable, "-c", code])
+    assert done.returncode == 0
+    assert "The program replaced" in done.stderr
+    assert path.read_bytes() == b"[1, 2, 3]"

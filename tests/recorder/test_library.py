@@ -32,7 +32,7 @@ def test_it_loads_without_cuda_and_says_what_is_missing(fake: Any, tmp_path: Pat
     assert "cupti" not in needs
     loaded = ctypes.CDLL(str(built))
     path = tmp_path / "a.gapless"
-    path.write_bytes(b"")
+    path.write_bytes(b"\x93GAPLESS" + bytes(24))
     problem = ctypes.create_string_buffer(1024)
     missing = os.fsencode(tmp_path / "libcupti.so.99")
     assert loaded.gapless_recorder_start(os.fsencode(path), missing, b"", ctypes.c_uint64(0), 1, 0, problem, 1024) == 1
@@ -134,6 +134,34 @@ def test_bad_calls_run_nothing(
     assert not list(tmp_path.glob("a.gapless"))
 
 
+@pytest.mark.parametrize("force", [[], ["--force"]])
+def test_what_is_no_file_of_its_own_holds_no_recording(
+    fake: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, force: list[str]
+) -> None:
+    for name, value in fake.environment.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "terminal").symlink_to("/dev/null")
+    (tmp_path / "folder").mkdir()
+    for name, says in (
+        ("a", "Too many levels of symbolic links"), ("pipe", "is not a file of its own"),
+        ("terminal", "is not a file of its own"), ("folder", "is not a file of its own"),
+    ):  # fmt: skip
+        assert says in wrong(capsys, "-o", str(tmp_path / name), *force, "--", "true")
+    assert {path.name for path in tmp_path.iterdir()} == {"a", "b", "pipe", "terminal", "folder"}
+
+
+def test_what_the_command_prints_to_holds_no_recording(fake: Any, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with out.open("wb") as file:
+        line = [sys.executable, "-m", "gapless", "record", "--force", "-o", out, "--", "echo", "hi"]
+        done = subprocess.run(line, stdout=file, stderr=subprocess.PIPE, env=fake.environment, check=False)
+    assert (done.returncode, out.read_bytes()) == (2, b"")
+    assert b"is not a file of its own" in done.stderr
+
+
 def test_names_of_recordings(fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from gapless.recorder.command import file_name
 
@@ -152,7 +180,8 @@ def test_force_overwrites(fake: Any, tmp_path: Path) -> None:
 
 
 def fail(half: Path) -> None:
-    half.write_bytes(b"half")
+    with half.open("ab") as file:
+        file.write(b"half")
     raise GaplessError("stopped")
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
 from gapless.model.errors import GaplessError
+from gapless.timeline.sinks.files import is_open_ended
 from gapless.timeline.sources.recording_format import (
     BLOCK_HEADER,
     DROPPED_ROW,
@@ -30,17 +34,34 @@ class Made:
     """A recording that was made, and the older one in whose place it stands, if any."""
 
     place: Path
+    header: bytes  # of no other recording: the time is in it
     older: Path | None = None
 
+    def is_there(self) -> bool:
+        """Tell whether it, and nothing else, stands in its place: the program that runs may put there what it likes.
+
+        Raises OSError where nothing can be read there.
+        """
+        try:
+            with opened(self.place) as file:
+                return file.read(len(self.header)) == self.header
+        except NotRecordingError:
+            return False
+
     def keep(self) -> None:
-        """Let the older one go."""
-        if self.older is not None:
+        """Let the older one go, where the new one is there. Raises OSError as ``is_there``."""
+        if self.older is not None and self.is_there():
             self.older.unlink()
             self.older = None
 
     def drop(self) -> None:
-        """Take the new one back; the older one stands there again."""
-        self.place.unlink(missing_ok=True)
+        """Take the new one back; the older one stands there again. What else stands there by now is left alone."""
+        try:
+            if not self.is_there():
+                return
+            self.place.unlink()
+        except FileNotFoundError:
+            pass
         if self.older is not None:
             self.older.replace(self.place)
             self.older = None
@@ -54,40 +75,53 @@ def made(path: Path, *, force: bool, settles: bool = True) -> Iterator[Made]:
     new one is kept; else whoever has it decides later. A link stays a link, to the recording. Raises GaplessError where
     the file cannot be made, is there without *force*, or is no recording.
     """
-    place = Path(os.path.realpath(path))  # in a circle of links it gives one of them
-    made_ = Made(place, _set_aside(path, place) if force else None)
+    place = _place(path)
+    header = np.array([(MAGIC, VERSION, FILE_HEADER.itemsize, time.time_ns(), 0)], FILE_HEADER).tobytes()
+    made_ = Made(place, header, _set_aside(path, place) if force else None)
     ours = False
     try:
         try:
             with place.open("xb") as file:
                 ours = True
-                header = np.array([(MAGIC, VERSION, FILE_HEADER.itemsize, time.time_ns(), 0)], FILE_HEADER)
-                file.write(header.tobytes())
+                file.write(header)
         except FileExistsError:
             raise GaplessError(f"{path} is there already: choose another name with -o, or give --force.") from None
         except OSError as problem:
             raise GaplessError(f"{path} cannot be written: {problem.strerror}") from None
         yield made_
     except BaseException:
-        if ours or made_.older is not None:
+        if ours:
             made_.drop()
+        elif made_.older is not None:
+            made_.older.replace(place)
         raise
     if settles:
         made_.keep()
 
 
+def _place(path: Path) -> Path:
+    """Give where the recording is to stand, links followed. Raises GaplessError for what is there and is no file."""
+    place = Path(os.path.realpath(path))  # in a circle of links it gives one of them
+    try:
+        if place.is_symlink():
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        if is_open_ended(path) or (place.exists() and not place.is_file()):
+            raise GaplessError(
+                f"{path} is not a file of its own, which a recording needs: choose another name with -o."
+            )
+    except OSError as problem:
+        raise GaplessError(f"{path} cannot be written: {problem.strerror}") from None
+    return place
+
+
 def _set_aside(path: Path, place: Path) -> Path | None:
     """Move an older recording to a name beside it; *path* is what the user calls it. Raises GaplessError for others."""
     try:
-        if not path.exists():
+        if not place.exists():
             return None
-        if path.is_file():
-            with place.open("rb") as file:
-                recording = place.stat().st_size == 0 or file.read(len(MAGIC)) == MAGIC
-        else:
-            recording = False
-        if not recording:
-            raise GaplessError(f"{path} is no recording and is left as it is: choose another name with -o.")
+        with place.open("rb") as file:
+            if place.stat().st_size and file.read(len(MAGIC)) != MAGIC:
+                raise GaplessError(f"{path} is no recording and is left as it is: choose another name with -o.")
         older = place.with_name(f".{place.name}.{os.getpid()}")
         place.replace(older)
     except OSError as problem:
@@ -95,11 +129,26 @@ def _set_aside(path: Path, place: Path) -> Path | None:
     return older
 
 
+class NotRecordingError(OSError):
+    """What stands where a recording was is none."""
+
+
+def opened(path: Path, flags: int = os.O_RDONLY) -> BinaryIO:
+    """Open a recording that is there, at its start: to read, or with flags that say more.
+
+    Raises OSError where there is none, NotRecordingError where something else stands there by now.
+    """
+    handle = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for its other end
+    if not stat.S_ISREG(os.fstat(handle).st_mode) or os.pread(handle, len(MAGIC), 0) != MAGIC:
+        os.close(handle)
+        raise NotRecordingError(errno.EINVAL, "this is no recording", str(path))
+    return os.fdopen(handle, "rb" if flags == os.O_RDONLY else "r+b", buffering=0)
+
+
 def append(path: Path, kind: Block, payload: bytes, *, process: int = 0) -> None:
     """Add one block to a recording. Raises OSError where there is none any more, or it cannot grow."""
     header = np.array([(MARK, kind, 0, process, os.getpid(), len(payload), time.time_ns())], BLOCK_HEADER)
-    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)  # never made anew: it may have been removed
-    with os.fdopen(handle, "wb", buffering=0) as file:
+    with opened(path, os.O_RDWR | os.O_APPEND) as file:  # never made anew: it may have been removed
         file.write(header.tobytes() + payload)
 
 
@@ -113,9 +162,9 @@ def walk(path: Path) -> Iterator[tuple[int, int, int, int]]:
 
     Ends at the first block that is not whole: what is behind it is for the reader to find.
     """
-    size = path.stat().st_size
     at = FILE_HEADER.itemsize
-    with path.open("rb") as file:
+    with opened(path) as file:
+        size = os.fstat(file.fileno()).st_size
         while at + BLOCK_HEADER.itemsize <= size:
             file.seek(at)
             header = np.frombuffer(file.read(BLOCK_HEADER.itemsize), BLOCK_HEADER)[0]
@@ -140,7 +189,7 @@ class Content:
 def content(path: Path) -> Content:
     """Count what is in a recording."""
     found = Content()
-    with path.open("rb") as file:
+    with opened(path) as file:
         for kind, process, begin, length in walk(path):
             file.seek(begin)
             if kind == Block.RECORDS and length >= RECORDS_HEAD.itemsize:

@@ -47,7 +47,8 @@ def record_command(command: Sequence[str], path: Path, settings: Settings, *, fo
     """Run *command* and record it into *path*. Gives the status that a shell would, and what to say of the recording.
 
     128 + n is the status where signal n ended it. The program gets the terminal's signals as it would alone; the
-    recording is what was written until it ended. Where that is nothing no file is kept, and an older one comes back.
+    recording is what was written until it ended. Where that is nothing no file is kept, and an older one comes back;
+    where the program put something else there, that stays.
     Raises GaplessError before anything runs: no such program, no CUPTI, another profiler in its place, a file that is
     there.
     """
@@ -63,13 +64,18 @@ def record_command(command: Sequence[str], path: Path, settings: Settings, *, fo
         status = child.wait()
         ended = {"status": status, "signal": None} if status >= 0 else {"status": None, "signal": -status}
         with suppress(OSError):  # the disk is full, or a limit reached: the recording is what it is
-            symbols.resolve(path)
-            names.demangle(path)
-            blocks.append_json(path, Block.END, ended)
-        said = summary(path)
-        with suppress(OSError):
+            if ours.is_there():
+                symbols.resolve(path)
+                names.demangle(path)
+                blocks.append_json(path, Block.END, ended)
+        said = _replaced(path, ours) or summary(path)
+        try:
             found = blocks.content(path)
             is_empty = not found.started and not found.notes
+        except FileNotFoundError:
+            is_empty = True
+        except OSError:
+            pass
     finally:
         with suppress(OSError):
             ours.drop() if is_empty else ours.keep()
@@ -110,7 +116,7 @@ def traced_environment(path: Path, settings: Settings, environment: Mapping[str,
         **environment,
         "CUDA_INJECTION64_PATH": str(find_library()),
         "NVTX_INJECTION64_PATH": cupti,
-        "GAPLESS_RECORD_FILE": str(path.resolve()),
+        "GAPLESS_RECORD_FILE": os.path.realpath(path),
         "GAPLESS_RECORD_CUPTI": cupti,
         "GAPLESS_RECORD_VERSION": version(),
         "GAPLESS_RECORD_AFTER": repr(settings.after),
@@ -120,6 +126,20 @@ def traced_environment(path: Path, settings: Settings, environment: Mapping[str,
         "GAPLESS_RECORD_LINES": "1" if settings.lines else "0",
         "GAPLESS_RECORD_ADDRESSES": "1" if settings.addresses else "0",
     }
+
+
+def _replaced(path: Path, ours: blocks.Made) -> str:
+    """Say that something else stands where the recording was; nothing where it is there, or nothing is."""
+    try:
+        if ours.is_there():
+            return ""
+    except OSError:
+        return ""
+    older = f" The recording that was there before is {ours.older}." if ours.older else ""
+    return (
+        f"The program replaced {path}, where its recording was: what is there now is left as it is, and there is no "
+        f"recording.{older}"
+    )
 
 
 def summary(path: Path) -> str:

@@ -33,7 +33,7 @@ def demangle(path: Path) -> None:
 
 
 def _mangled(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
+    with blocks.opened(path) as file:
         for kind, _, begin, length in blocks.walk(path):
             if kind != Block.STRINGS:
                 continue

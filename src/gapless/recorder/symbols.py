@@ -40,7 +40,7 @@ def resolve(path: Path) -> None:
         return
     words: dict[tuple[int, int], str] = {}
     rows: dict[int, list[np.ndarray]] = {}
-    with path.open("rb") as file:
+    with blocks.opened(path) as file:
         for kind, process, begin, length in blocks.walk(path):
             if kind not in (Block.STRINGS, Block.STACKS):
                 continue

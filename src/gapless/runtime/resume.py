@@ -46,7 +46,9 @@ class Journal:
         }  # fmt: skip
         self._waiting: list[tuple[int, int]] = []
         self._flushed = monotonic()
-        if self._path.exists() and not (self._path.is_file() or self._path.is_dir()):  # a pipe would be waited for, a device read without end
+        if self._path.exists() and not (
+            self._path.is_file() or self._path.is_dir()
+        ):  # a pipe would be waited for, a device read without end
             raise GaplessError(f"resume={self._path} is no file. Name one that is there or can be made.")
         with self._access():
             try:

@@ -36,13 +36,21 @@ uint64_t now_ns(int clock) {
 
 uint32_t thread_number(void) { return (uint32_t)syscall(SYS_gettid); }
 
-/* Opened with a high number: programs that close all files, or count on the next number, rather have the low ones. */
+/* Opened with a high number: programs that close all files, or count on the next number, rather have the low ones. A
+ * pipe that the program put there would wait for its other end. */
 static bool reopen(struct stat *now) {
-  int low = open(file_path, O_WRONLY | O_APPEND | O_CLOEXEC);
+  int low = open(file_path, O_RDWR | O_APPEND | O_NONBLOCK | O_CLOEXEC);
   file = low < 0 ? -1 : fcntl(low, F_DUPFD_CLOEXEC, 700);
   if (low >= 0 && file >= 0) close(low);
   else if (low >= 0) file = low;
   return file >= 0 && fstat(file, now) == 0;
+}
+
+/* The program may have written a file of its own over the recording: nothing is added to that. */
+static bool is_recording(const struct stat *now) {
+  char start[8];
+  return S_ISREG(now->st_mode) && pread(file, start, sizeof start, 0) == (ssize_t)sizeof start &&
+         memcmp(start, "\x93GAPLESS", sizeof start) == 0;
 }
 
 bool file_open(const char *path, uint64_t most, char *problem, size_t room) {
@@ -50,6 +58,11 @@ bool file_open(const char *path, uint64_t most, char *problem, size_t room) {
   snprintf(file_path, sizeof file_path, "%s", path);
   if (!reopen(&now)) {
     snprintf(problem, room, "%s cannot be written: %s", path, strerror(errno));
+    return false;
+  }
+  if (!is_recording(&now)) {
+    snprintf(problem, room, "%s is no recording any more", path);
+    file_forget();
     return false;
   }
   device = now.st_dev, inode = now.st_ino;
@@ -107,6 +120,7 @@ bool file_block(enum block type, const struct iovec *parts, int count) {
     file = -1;
     return false;
   }
+  if (!is_recording(&now)) return false;
   if (limit && !vital && (uint64_t)now.st_size + header.length + RESERVE > limit) {
     atomic_store(&full, "max-size");
     record_wake();
