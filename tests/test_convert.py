@@ -120,6 +120,22 @@ def test_a_saved_tape_that_was_changed_is_the_users(capsys, tmp_path) -> None:
         assert "gapless did not write it so" in err
 
 
+@pytest.mark.parametrize("name", ["both.tape", "both.machine.json"])
+@pytest.mark.parametrize("there", [False, True])
+def test_the_tape_and_the_page_are_two_files(capsys, tmp_path, name, there) -> None:
+    save = ["--apply", "off-default-stream", "--save", tmp_path / "both.tape"]
+    if there:
+        assert run(capsys, "explain", TRAP, *save)[0] == 0
+        (tmp_path / "both.html").hardlink_to(tmp_path / name)
+    else:
+        (tmp_path / "both.html").symlink_to(name)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.exists()}
+    status, out, err = run(capsys, "explain", TRAP, *save, "--html", tmp_path / "both.html")
+    assert (status, out) == (2, "")
+    assert "is the same file" in err or "is there already" in err
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.exists()} == before
+
+
 def test_pages_are_replaced(capsys, tmp_path) -> None:
     for _ in range(2):
         assert run(capsys, "explain", TRAP, "--html", tmp_path / "page.html")[0] == 0

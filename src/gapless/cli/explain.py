@@ -77,9 +77,7 @@ def explain(
         raise GaplessError("--save writes the one program that --apply predicts. Name one timeline and a repair.")
     alone = html is not None and _check_page(html, timelines, json=json)
     if save is not None:
-        from gapless.diagnosis.as_tape import check_name as check_tape
-
-        check_tape(save)
+        _check_tape(save, html)
     asked = Asked(read_window(from_, to, steps), device, apply, read_machine(machine), save, read_gates(gate))
     if json:
         return _explain_as_json(timelines, asked, html)
@@ -188,6 +186,17 @@ def _gates_as_text(gates: Sequence[Gate], console: Console) -> str:
     from gapless.views.page import Page
 
     return "\n\n" + drawn(console, draw_gates(gates, Page.on(console))) if gates else ""
+
+
+def _check_tape(save: Path, html: Path | None) -> None:
+    """Refuse what cannot be the saved tape, or is the page as well."""
+    from gapless.diagnosis.as_tape import check_name
+    from gapless.timeline.sinks.files import are_one
+
+    saved = check_name(save)
+    for path in (saved.tape, saved.machine):
+        if html is not None and are_one(path, html):
+            raise GaplessError(f"--save writes {path}, and --html {html} is the same file. Give each its own.")
 
 
 def _print_cause(slug: str) -> int:

@@ -111,6 +111,16 @@ def check(path: str | os.PathLike[str], *, never: Iterable[Path] = (), replace: 
     return target
 
 
+def are_one(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> bool:
+    """Tell whether two names are of one file, which need not be there: of two outputs only the last would be left."""
+    if os.path.realpath(first) == os.path.realpath(second):
+        return True
+    try:
+        return Path(first).samefile(second)
+    except OSError:
+        return False
+
+
 def is_open_ended(path: str | os.PathLike[str]) -> bool:
     """Tell whether this is a pipe, a terminal or the like, or what standard output goes to: not to be replaced."""
     target = Path(path)
