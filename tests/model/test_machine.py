@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import fields
 from fractions import Fraction
 from pathlib import Path
@@ -169,3 +170,12 @@ def test_h200_bandwidths(curve: str, bytes_per_ns: float):
     """What a large operation takes beyond the curve's points goes on at the measured rate."""
     one, two = Machine.named("h200").time_of(curve, np.array([1 << 32, 1 << 33]))
     assert (1 << 32) / ((two - one) / 1000) == pytest.approx(bytes_per_ns, rel=0.05)
+
+
+def test_a_pipe_is_no_machine(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(GaplessError, match="is no regular file"):
+            Machine.load(path)
+    with pytest.raises(GaplessError, match="Is a directory"):
+        Machine.load(tmp_path)

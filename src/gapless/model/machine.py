@@ -418,6 +418,8 @@ class Machine:
 
 
 def _read_machine(path: Path) -> str:
+    if path.exists() and not path.is_file() and not path.is_dir():  # a pipe would wait for whoever writes into it
+        raise GaplessError(f"{path} is no regular file. Save the machine to a file first.")
     with path.open("rb") as file:
         raw = file.read(_LARGEST_FILE + 1)
     if len(raw) > _LARGEST_FILE:
