@@ -360,7 +360,7 @@ def tapes(tmp_path, monkeypatch):
         ("expected", 0, 0),
         ("warning", 0, 0),
         ("chance", 0, 0),
-        ("empty", 0, 0),
+        ("empty", 0, 2),
         ("dead", 1, 1),
         ("bad", 2, 2),
         ("binary", 2, 2),
@@ -388,6 +388,23 @@ def test_messages_name_the_tape_and_the_place(tapes, capsys):
         assert "binary.tape is no tape" in run(capsys, command, "binary.tape")[2]
         assert "none.tape cannot be read: No such file" in run(capsys, command, "none.tape")[2]
         assert "directory" in run(capsys, command, ".")[2]
+
+
+@pytest.mark.parametrize("text", ["", "# all gone\n", "machine h200\nstream a\n", "expect no race\n", "sync device\n"])
+def test_a_tape_without_anything_to_check_is_not_right(tapes, capsys, text):
+    Path("emptied.tape").write_text(text)
+    status, out, err = run(capsys, "check", "emptied.tape")
+    assert (status, out) == (2, "")
+    assert "emptied.tape asks for no operation and touches no memory: there is nothing to check." in err
+    assert run(capsys, "simulate", "emptied.tape")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "text", ["read A\n", "kernel k on default 1ms\n", "capture default as c\nexpect error 900 at c\n"]
+)
+def test_a_short_tape_is_checked(tapes, capsys, text):
+    Path("short.tape").write_text(text)
+    assert run(capsys, "check", "short.tape")[0] < 2
 
 
 def test_several_tapes_are_summed_up_first(tapes, capsys):

@@ -82,9 +82,18 @@ def checking(profile: str | None, explore: int, replay: str | None) -> Callable[
         with blaming_itself(path, "check"):
             checked = check(path, machine=machine, replay="plain" if replay is None else replay, explore=explore)
             _ = checked.races, checked.ok
-            return checked
+        if not _has_something(checked):
+            raise GaplessError(f"{path} asks for no operation and touches no memory: there is nothing to check.")
+        return checked
 
     return play
+
+
+def _has_something(checked: Check) -> bool:
+    """Tell whether a tape holds what could be wrong: a file that was emptied has no race, but is not right either."""
+    program = checked.played.schedule.program
+    told = len(program) and checked.played.expectations
+    return bool(told or (program.rows.op >= 0).any() or len(program.accesses.row))
 
 
 def _recording(path: Path) -> RecordingCheck:
