@@ -237,6 +237,15 @@ def test_ctrl_c(readers, capsys):
     assert run(capsys, "explain", "a.json", "stop.json") == (130, "", "")
 
 
+@pytest.mark.parametrize("columns", ["0", "1", "39"])
+def test_help_where_the_width_is_none(capsys, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    for arguments in (["--help"], ["explain", "--help"], ["--version"], []):
+        status, out, err = run(capsys, *arguments)
+        assert (status, err) == (0, "")
+        assert max(map(len, out.splitlines())) <= 40
+
+
 def test_help_and_version(capsys):
     status, out, _ = run(capsys, "--version")
     assert (status, out) == (0, f"{gapless.__version__}\n")
@@ -700,11 +709,13 @@ def test_a_timeline_without_gpu_work_is_no_healthy_one(tmp_path, form):
         assert json.loads(done.stdout)["findings"] == []
 
 
-def test_a_closed_pipe_ends_quietly(trace):
+@pytest.mark.parametrize("arguments", [["explain"], ["--help"], ["explain", "--help"], ["--version"]])
+def test_a_closed_pipe_ends_quietly(trace, arguments):
+    arguments = [*arguments, trace] if arguments == ["explain"] else arguments
     reading, writing = os.pipe()
     os.close(reading)
     try:
-        done = command("explain", trace, capture_output=False, stdout=writing, stderr=subprocess.PIPE)
+        done = command(*arguments, capture_output=False, stdout=writing, stderr=subprocess.PIPE)
     finally:
         os.close(writing)
     assert (done.returncode, done.stderr) == (141, "")

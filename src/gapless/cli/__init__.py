@@ -18,7 +18,7 @@ from gapless.cli.compare import compare
 from gapless.cli.convert import convert
 from gapless.cli.explain import explain
 from gapless.cli.lab import lab
-from gapless.cli.output import abandon_output, complain
+from gapless.cli.output import abandon_output, complain, to_console
 from gapless.cli.record import record
 from gapless.cli.simulate import simulate
 from gapless.cli.words import DONE, FAILED, INTERRUPTED, PIPE_CLOSED, WRONG
@@ -27,6 +27,7 @@ from gapless.model.errors import DeadlockError, GaplessError
 __all__ = ["COMMANDS", "main"]
 
 
+_HELP = frozenset(("--help", "-h", "--version"))  # printed at once, by the library that reads the arguments
 COMMANDS: tuple[Callable[..., int], ...] = (explain, compare, simulate, check, lab, record, convert, bench)
 
 
@@ -83,7 +84,11 @@ def _run(arguments: list[str]) -> int:
             at = arguments.index("--")
             command, bound, _ = app.parse_args(arguments[:at], exit_on_error=False, print_error=False)
             return command(*bound.args, **bound.kwargs, program=tuple(arguments[at + 1 :]))
-        status = app(arguments, exit_on_error=False, print_error=False, verbose=False, result_action="return_value")
+        console = to_console() if not arguments or _HELP.intersection(arguments) else None
+        status = app(
+            arguments, console=console, exit_on_error=False, print_error=False, verbose=False,
+            result_action="return_value",
+        )  # fmt: skip
     except CycloptsError as problem:
         verb = next((f" {c.__name__}" for c in COMMANDS if arguments[:1] == [c.__name__]), "")
         raise GaplessError(f"{str(problem).strip()}\nSee: gapless{verb} --help") from None

@@ -82,7 +82,11 @@ def to_console() -> Console:
     """Give the console that lines are drawn for; at least ``NARROWEST`` columns wide."""
     from rich.console import Console
 
-    console = Console(highlight=False, markup=False, emoji=False)
+    class Ours(Console):
+        def on_broken_pipe(self) -> None:  # its own ends the process with a status of its own
+            raise BrokenPipeError
+
+    console = Ours(highlight=False, markup=False, emoji=False)
     console.width = max(console.width, NARROWEST)
     return console
 
