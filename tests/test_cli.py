@@ -17,6 +17,8 @@ import pytest
 import gapless
 from gapless import cli
 from gapless.cli.output import progress_of
+from gapless.diagnosis.causes import CAUSES
+from gapless.diagnosis.repairs import REPAIRS
 from gapless.diagnosis.report import EngineUse, Finding, Report
 from gapless.model.errors import GaplessError
 from gapless.model.kinds import OpKind
@@ -276,13 +278,80 @@ def test_help_and_version(capsys):
 def test_causes(capsys):
     status, listed, _ = run(capsys, "explain", "--cause", "list")
     assert status == 0
-    slugs = [line.split()[0] for line in listed.splitlines()]
-    assert "pageable-copy" in slugs
+    slugs = re.findall(r"^([a-z-]+)  ", listed, re.MULTILINE)
+    assert set(slugs) == set(CAUSES)
     for slug in slugs:
         status, page, _ = run(capsys, "explain", "--cause", slug)
         assert status == 0
         assert page.startswith(slug)
         assert len(page.splitlines()) > 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (["explain", "--cause", "list"], set(CAUSES)),
+        (["explain", "--apply", "list"], {f"{name}=K" if REPAIRS[name].TAKES_VALUE else name for name in REPAIRS}),
+        (["explain", "a.json", "--apply=list"], {"pin", "prefetch=K"}),
+        (["explain", "--gate", "list"], {"wall_ms", "busy.h2d", "replay_error", "no CAUSE"}),
+        (["compare", "--gate", "list"], {"wall_ms", "speedup", "no CAUSE"}),
+    ],
+)
+def test_lists_of_what_options_take(capsys, monkeypatch, arguments, names):
+    monkeypatch.setenv("COLUMNS", "80")
+    status, out, err = run(capsys, *arguments)
+    assert (status, err) == (0, "")
+    assert names <= set(re.findall(r"^((?:no )?[\w.=-]+)  ", out, re.MULTILINE))
+    assert max(map(len, out.splitlines())) <= 80
+    assert ("speedup" in out) is (arguments[0] == "compare")
+
+
+def test_each_list_is_named_in_the_help(capsys):
+    for command, options in {"explain": ("cause", "apply", "gate"), "compare": ("gate",)}.items():
+        out = flat(run(capsys, command, "--help")[1].replace("│", ""))
+        assert all(f"--{option} list shows all" in out for option in options)
+
+
+def test_help_says_what_to_write_and_splits_nothing_to_copy(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    said = {command.__name__: run(capsys, command.__name__, "--help")[1] for command in cli.COMMANDS}
+    assert not any("ARGS" in out or " STR" in out or " FLOAT" in out for out in said.values())
+    assert said["explain"].startswith("Usage: gapless explain TIMELINE... [OPTIONS]\n")
+    assert "\ngapless simulate --chunks 4 --streams 3\n" in said["simulate"]
+    assert "\ngapless check -- python train.py\n" in said["check"]
+    assert "--after TIME" in said["record"]
+    assert flat(said["record"].replace("│", "")).count("A bare number is seconds.") == 2
+    assert "A bare number is ms." in flat(said["explain"].replace("│", ""))
+
+
+@pytest.mark.parametrize(
+    ("options", "after", "seconds"),
+    [
+        ([], 0, 0),
+        (["--after", "10", "--for", "0.5"], 10, 0.5),  # a bare number is seconds here
+        (["--after", "10ms", "--for", "200us"], 0.01, 0.0002),
+        (["--after", "2 s", "--for=3s"], 2, 3),
+    ],
+)
+def test_times_of_a_recording(capsys, monkeypatch, tmp_path, options, after, seconds):
+    seen = []
+    monkeypatch.setattr("gapless.recorder.command.record_command", lambda *given, **_: seen.append(given[2]) or (0, ""))
+    status, _, err = run(capsys, "record", "-o", str(tmp_path / "a.gapless"), "--quiet", *options, "--", "true")
+    assert (status, err) == (0, "")
+    assert (seen[0].after, seen[0].seconds) == (after, seconds)
+
+
+def test_a_time_that_is_none_is_told(capsys):
+    status, _, err = run(capsys, "record", "--after", "soon", "--", "true")
+    assert (status, err) == (
+        2, "gapless: --after soon is no time. Write a number with s, ms, us or ns after it, such as 1.5ms.\n",
+    )  # fmt: skip
+
+
+def test_comparing_takes_two_timelines(capsys):
+    status, out, err = run(capsys, "compare", ONE_STREAM)
+    assert (status, out) == (2, "")
+    assert err == "gapless: Two timelines are compared. Write: gapless compare BEFORE AFTER\n"
 
 
 class Terminal(io.StringIO):

@@ -9,11 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gapless.diagnosis.case import each_of
+from gapless.diagnosis.case import each_of, size
 from gapless.diagnosis.explain import explain
+from gapless.diagnosis.repairs import REPAIRS
 from gapless.model.errors import GaplessError
 from gapless.model.kinds import StreamKind
 from gapless.timeline.timeline import Device, RangeKind, Timeline, Unknown
+from gapless.views.terminal import to_text
 
 US, MS, MIB = 1_000, 1_000_000, 1 << 20
 NUMBER, OPTIONAL = (int, float), (int, float, type(None))
@@ -320,3 +322,44 @@ def test_unexplained_waits_are_noted(made):
             gpu.engine_free[engine] += 200 * US
     notes = " ".join(gpu.explain().notes)
     assert "an event wait that it does not show" in notes
+
+
+# What repairs have nothing to change
+
+
+def test_a_repair_that_finds_nothing_to_change_is_told_apart(made):
+    gpu = made.Gpu()
+    made.loop(gpu, streams=1)
+    both = explain(gpu.timeline(), apply=["pin", "streams=4"])
+    alone = explain(gpu.timeline(), apply=["streams=4"])
+    assert both.prediction is not None
+    assert alone.prediction is not None
+    assert both.prediction.repairs == ("pin", "streams=4")
+    assert list(both.prediction.idle) == ["pin"]
+    assert both.prediction.speedup == alone.prediction.speedup > 1.5
+    assert both.to_dict()["prediction"]["idle"] == dict(both.prediction.idle)
+    assert "idle" not in alone.to_dict()["prediction"]
+    assert re.search(
+        r"Asked for: streams=4: .* faster .*\. pin changes nothing: there is nothing to pin",
+        " ".join(to_text(both, width=100).split()),
+    )
+    assert "predicted with streams=4" in to_text(both, width=100)
+    nothing = to_text(explain(gpu.timeline(), apply=["pin"]), width=100)
+    assert "Asked for: pin changes nothing: there is nothing to pin" in nothing
+    assert "predicted with" not in nothing
+
+
+@pytest.mark.parametrize("repair", sorted(set(REPAIRS) - {"connections", "streams"}))
+def test_every_repair_says_why_it_changes_nothing(made, repair):
+    gpu = made.Gpu()
+    host = gpu.host()
+    host.kernel(gpu.stream(), MS)
+    report = explain(gpu.timeline(), apply=[repair])
+    assert report.prediction is not None
+    assert report.prediction.speedup == 1
+    assert report.prediction.idle == {repair: REPAIRS[repair].IDLE}
+
+
+def test_bytes_are_told_in_the_units_of_rates():
+    said = [size(count) for count in (12, 999, 64 << 10, 1 << 20, 1 << 30)]
+    assert said == ["12 bytes", "999 bytes", "65.5 kB", "1.05 MB", "1.07 GB"]

@@ -428,6 +428,19 @@ n.json             0 ms                 no GPU activity
 """)
 
 
+@pytest.mark.parametrize("width", [40, 60, 64, 80, 120])
+def test_a_summary_tells_the_engines_at_every_width_or_says_what_width_it_takes(long, width):
+    names = [f"/some/where/{'deep' * n}/recorded-default-stream-copy.gapless.gz" for n in range(3)]
+    on = console(width=width)
+    with on.capture() as capture:
+        for line in draw_summaries([summarise(replace(long, source=name)) for name in names], on):
+            on.print(line, soft_wrap=True)
+    shown = capture.get()
+    assert max(map(len, shown.splitlines())) <= width
+    assert ("H2D" in shown and "D2H" in shown) or "columns the engines' figures stand here" in " ".join(shown.split())
+    assert shown.count("host-synchronize") == 3 or width == 40
+
+
 def test_a_summary_without_room_for_figures(long):
     there = [replace(long, source=f"/some/where/{name}") for name in ("deep/a_rather_long_name.json.gz", "short.json")]
     on = console(width=64)
@@ -436,9 +449,11 @@ def test_a_summary_without_room_for_figures(long):
             on.print(line, soft_wrap=True)
     assert lines(capture.get()) == snapshot("""\
 
-                                   time  first cause
-deep/a_rather_long_name.json.gz  650 ms  host-synchronize 7.7%
-short.json                       650 ms  host-synchronize 7.7%
+    time  H2D   SM  D2H  first cause
+deep/a_rather_long_name.json.gz
+  650 ms  31%  31%  31%  host-synchronize 7.7%
+short.json
+  650 ms  31%  31%  31%  host-synchronize 7.7%
 """)
 
 

@@ -29,6 +29,16 @@ __all__ = ["COMMANDS", "main"]
 
 _HELP = frozenset(("--help", "-h", "--version"))  # printed at once, by the library that reads the arguments
 COMMANDS: tuple[Callable[..., int], ...] = (explain, compare, simulate, check, lab, record, convert, bench)
+_TAKES = {
+    explain: "TIMELINE... [OPTIONS]",
+    compare: "BEFORE AFTER [OPTIONS]",
+    simulate: "[TAPE...] [OPTIONS]",
+    check: "(TAPE|RECORDING)... [OPTIONS]\n       gapless check [--dry] [--json] -- python SCRIPT",
+    lab: "[OPTIONS]",
+    record: "[OPTIONS] -- COMMAND",
+    convert: "SOURCE OUTPUT [OPTIONS]",
+    bench: "[machine|pipeline] [OPTIONS]",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -78,7 +88,7 @@ def _run(arguments: list[str]) -> int:
         suppress_keyboard_interrupt=False,
     )
     for command in COMMANDS:
-        app.command(command)
+        app.command(command, usage=f"Usage: gapless {command.__name__} {_TAKES[command]}")
     try:
         if arguments[:1] == ["check"] and "--" in arguments:  # its positionals are tapes, what follows is a program
             at = arguments.index("--")

@@ -6,7 +6,7 @@ import sys
 from typing import Literal
 
 from gapless.cli.output import json_of, write
-from gapless.cli.words import DONE, Count
+from gapless.cli.words import DONE, Count, Name, Size
 from gapless.model.errors import GaplessError
 
 
@@ -15,8 +15,8 @@ def bench(
     /,
     *,
     json: bool = False,
-    device: str | None = None,
-    size: str = "2GiB",
+    device: Name | None = None,
+    size: Size = Size("2GiB"),  # noqa: B008
     runs: Count = Count(5),  # noqa: B008
 ) -> int:
     """Measure this machine as a profile for the model, or run the pipeline beside what people use today.

@@ -30,10 +30,13 @@ def check(
 ) -> int:
     """Find races: accesses to the same memory that no documented rule puts in order, and the shortest repair.
 
-    Takes tapes and recordings, or behind -- a PyTorch program to run and watch: gapless check -- python train.py
+    Takes tapes and recordings (of gapless record --addresses), or behind -- a PyTorch program to run and watch:
 
-    Exit status 1 where an expectation of a tape fails; for what expects nothing, where there is a race. In a recording
-    (gapless record --addresses) copies, memsets, allocations and frees are exact; what a kernel touches is possible.
+    gapless check -- python train.py
+
+    Exit status 1 where an expectation of a tape fails; for what expects nothing, where there is a race.
+
+    In a recording, copies, memsets, allocations and frees are exact; what a kernel touches is possible.
 
     Parameters
     ----------

@@ -5,15 +5,17 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from gapless.cli.lists import LIST, list_gates
 from gapless.cli.output import drawn, json_of, to_console, write
 from gapless.cli.tapes import read_machine
 from gapless.cli.timelines import Asked, explained, held, read_gates, read_window
 from gapless.cli.words import Condition, Count, Profile
+from gapless.model.errors import GaplessError
 
 
 def compare(
-    before: Path,
-    after: Path,
+    before: Path | None = None,
+    after: Path | None = None,
     /,
     *,
     json: bool = False,
@@ -38,10 +40,14 @@ def compare(
     machine
         Take what the timelines have no sample of from this machine: a profile or a file. By default h200.
     gate
-        What AFTER must hold: 'overlapped>=0.6', 'no pageable-copy', 'busy.sm>=80%', 'speedup>=1.1'. May be repeated.
+        What AFTER must hold: 'no pageable-copy', 'speedup>=1.1'. --gate list shows all. May be repeated.
     """
     from gapless.diagnosis.compare import compare as compare_reports
 
+    if LIST in gate:
+        return list_gates(speedup=True)
+    if before is None or after is None:
+        raise GaplessError("Two timelines are compared. Write: gapless compare BEFORE AFTER")
     gates = read_gates(gate, speedup=True)
     asked = Asked(read_window(None, None, None), device, (), read_machine(machine), None, ())
     old, new = (explained(path, asked, quiet=json and not sys.stdout.isatty()) for path in (before, after))

@@ -27,7 +27,9 @@ FORMATS = {
 def convert(source: Path, output: Path, /, *, to: Format | None = None) -> int:
     """Write a timeline or a played tape for other tools: Perfetto, Chrome traces, pictures of lanes.
 
-    A file that is there already is replaced only where gapless wrote it. /dev/stdout and pipes do too, with --to.
+    A file that is there already is replaced only where gapless wrote it.
+
+    OUTPUT may be a pipe or /dev/stdout too; then --to says the format.
 
     Parameters
     ----------

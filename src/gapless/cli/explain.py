@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gapless.cli.lists import LIST, list_causes, list_gates, list_repairs
 from gapless.cli.output import complain, drawn, json_of, to_console, write
 from gapless.cli.tapes import read_machine
 from gapless.cli.timelines import Asked, explained, held, read_gates, read_window
@@ -53,9 +54,9 @@ def explain(
     device
         Number of the GPU to explain. By default the one that worked most.
     cause
-        Print the page about a cause instead: what it is, how it shows, what repairs it. "list" lists the causes.
+        Print the page about a cause instead: what it is, how it shows, what repairs it. --cause list shows all.
     apply
-        Predict the program with this repair made, such as pin or streams=4. May stand several times.
+        Predict the program with this repair made, such as pin or streams=4. --apply list shows all. May be repeated.
     machine
         Take what the timeline has no sample of from this machine: a profile or a file. By default h200.
     save
@@ -63,8 +64,10 @@ def explain(
     html
         Write the explanation as this page too, such as report.html: one file that opens offline, lanes and all.
     gate
-        Exit with status 1 unless the report holds this: 'overlapped>=0.6', 'no pageable-copy', 'wall_ms<=30'.
+        Status 1 unless this holds: 'overlapped>=0.6', 'no pageable-copy'. --gate list shows all. May be repeated.
     """
+    if LIST in (cause, *apply, *gate):
+        return list_causes() if cause == LIST else list_repairs() if LIST in apply else list_gates(speedup=False)
     if cause is not None:
         if timelines:
             raise GaplessError(
@@ -200,15 +203,8 @@ def _check_tape(save: Path, html: Path | None) -> None:
 
 
 def _print_cause(slug: str) -> int:
-    import inspect
-
     from gapless.diagnosis.causes import CAUSES
 
-    if slug == "list":
-        wide = max(map(len, CAUSES), default=0)
-        for name, module in CAUSES.items():
-            write(f"{name:<{wide}}  {inspect.cleandoc(module.__doc__ or '').partition(chr(10))[0]}")
-        return DONE
     if slug not in CAUSES:
         import difflib
 

@@ -9,16 +9,18 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from gapless.cli.output import complain
+from gapless.cli.timelines import nanoseconds
+from gapless.cli.words import Name, Size, Time
 from gapless.model.errors import GaplessError
 
 
 def record(
     *command: Annotated[str, Parameter(allow_leading_hyphen=True)],
     output: Annotated[Path | None, Parameter(name=("--output", "-o"))] = None,
-    after: float = 0.0,
-    seconds: Annotated[float, Parameter(name="--for")] = 0.0,
-    range_: Annotated[str, Parameter(name="--range")] = "",
-    max_size: str = "",
+    after: Time | None = None,
+    for_: Annotated[Time | None, Parameter(name="--for")] = None,
+    range_: Annotated[Name | None, Parameter(name="--range")] = None,
+    max_size: Size | None = None,
     no_lines: bool = False,
     addresses: bool = False,
     force: bool = False,
@@ -26,7 +28,9 @@ def record(
 ) -> int:
     """Run a CUDA program and record what it asks of the GPU and what the GPU does, into one file.
 
-    gapless record -- python train.py. The program and its children run as they would alone; its status is passed on.
+    gapless record -- python train.py
+
+    The program and its children run as they would alone; its exit status is passed on.
 
     Parameters
     ----------
@@ -35,9 +39,9 @@ def record(
     output
         The file to write, by default PROGRAM.gapless with a number where that is taken.
     after
-        Begin so many seconds after the program's first use of CUDA.
-    seconds
-        Record so many seconds, then let the program run on alone.
+        Begin so long after the program's first use of CUDA: 10s, 200ms. A bare number is seconds.
+    for_
+        Record for so long, then let the program run on alone: 5s, 50ms. A bare number is seconds.
     range_
         Record the first NVTX range of this name, and nothing else.
     max_size
@@ -57,9 +61,9 @@ def record(
     if not command:
         raise GaplessError("There is no program to record: gapless record -- python train.py")
     settings = Settings(
-        after=after,
-        seconds=seconds,
-        range=range_,
+        after=(nanoseconds("--after", after, bare="s") or 0) / 1e9,
+        seconds=(nanoseconds("--for", for_, bare="s") or 0) / 1e9,
+        range=range_ or "",
         max_size=parse_size(max_size) if max_size else 0,
         lines=not no_lines,
         addresses=addresses,

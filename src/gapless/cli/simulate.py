@@ -41,7 +41,9 @@ def simulate(
 ) -> int:
     """Play stream programs: when each engine works, why it waits, and whether what the tape expects holds.
 
-    Instead of tapes it plays a loop over chunks of work, as in: gapless simulate --chunks 4 --streams 3
+    Instead of tapes it plays a loop over chunks of work, as in:
+
+    gapless simulate --chunks 4 --streams 3
 
     Beside the loop stands what it takes one stage after another (3N) and with all engines busy (N + 2).
 

@@ -72,7 +72,7 @@ def read_window(from_: str | None, to: str | None, steps: str | None) -> Window:
     if steps is not None:
         chosen = {"steps": _steps(steps)}
         return lambda timeline, device: chosen
-    since, until = _nanoseconds("--from", from_), _nanoseconds("--to", to)
+    since, until = nanoseconds("--from", from_), nanoseconds("--to", to)
     if since is not None and until is not None and until <= since:
         raise GaplessError(f"The window is empty: --to {to} is not after --from {from_}.")
     return lambda timeline, device: _on_clock(timeline, device, since, until)
@@ -98,15 +98,15 @@ def _steps(text: str) -> tuple[int, int]:
     return int(first), int(after)
 
 
-def _nanoseconds(option: str, text: str | None) -> int | None:
-    """Read a time such as 1.5ms; a bare number is in ms."""
+def nanoseconds(option: str, text: str | None, *, bare: str = "ms") -> int | None:
+    """Read a time such as 1.5ms; a number without a unit is in *bare*."""
     if text is None:
         return None
     import re
     from decimal import Decimal
 
-    units = {"ns": 1, "us": 1_000, "µs": 1_000, "μs": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "": 1_000_000}
+    units = {"ns": 1, "us": 1_000, "µs": 1_000, "μs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
     match = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]*)?|\.[0-9]+)\s*([a-zµμ]*)\s*", text)
-    if not match or match[2] not in units:
+    if not match or (match[2] or bare) not in units:
         raise GaplessError(f"{option} {text} is no time. Write a number with s, ms, us or ns after it, such as 1.5ms.")
-    return round(Decimal(match[1]) * units[match[2]])
+    return round(Decimal(match[1]) * units[match[2] or bare])

@@ -9,6 +9,14 @@ class Time(str):
     """A time."""
 
 
+class Size(str):
+    """A number of bytes."""
+
+
+class Name(str):
+    """The name of a range."""
+
+
 class Span(str):
     """Steps from a to b."""
 

@@ -287,8 +287,8 @@ def ms(ns: float) -> str:
 
 
 def size(count: float) -> str:
-    """Give a number of bytes as text."""
-    for unit, length in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+    """Give a number of bytes as text, in decimal units as rates are."""
+    for unit, length in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= 0.9995 * length:
             return f"{_three_digits(count / length)} {unit}"
     return f"{count:.0f} bytes"

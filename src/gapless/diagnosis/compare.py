@@ -190,18 +190,46 @@ def _explaining(
 _SIGNS: Mapping[str, Callable[[float, float], bool]] = {
     ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt,
 }  # fmt: skip
-_VALUES: Mapping[str, Callable[[Report], float | None]] = {
-    "wall_ms": lambda report: report.wall_ms,
-    "overlapped": lambda report: report.overlapped,
-    **{f"busy.{engine}": lambda report, engine=engine: report.engines[engine].busy for engine in ("h2d", "sm", "d2h")},
+_VALUES: Mapping[str, tuple[str, Callable[[Report], float | None]]] = {
+    "wall_ms": ("length of what is explained, in ms", lambda report: report.wall_ms),
+    "overlapped": ("part of it in which at least two engines work", lambda report: report.overlapped),
     **{
-        f"gb_per_s.{engine}": lambda report, engine=engine: report.engines[engine].gb_per_s for engine in ("h2d", "d2h")
+        f"busy.{engine}": (f"part of it in which {what}", lambda report, engine=engine: report.engines[engine].busy)
+        for engine, what in (
+            ("h2d", "copies to the device run"), ("sm", "kernels run"), ("d2h", "copies to the host run"),
+        )
     },
-    "step_ms": lambda report: report.steps and report.steps.median_ms,
-    "slowest_step_ms": lambda report: report.steps and report.steps.slowest_ms,
-    "untraced_ms": lambda report: report.replay and report.replay.untraced_ms,
-    "replay_error": lambda report: abs(report.replay.error) if report.replay else None,
-}
+    **{
+        f"gb_per_s.{engine}": (
+            f"10^9 bytes a second of copies to the {where}, while they run",
+            lambda report, engine=engine: report.engines[engine].gb_per_s,
+        )
+        for engine, where in (("h2d", "device"), ("d2h", "host"))
+    },
+    "step_ms": ("median of the program's own steps, in ms", lambda report: report.steps and report.steps.median_ms),
+    "slowest_step_ms": ("the slowest of them, in ms", lambda report: report.steps and report.steps.slowest_ms),
+    "untraced_ms": (
+        "predicted length without the profiler's own cost, in ms",
+        lambda report: report.replay and report.replay.untraced_ms,
+    ),
+    "replay_error": (
+        "part by which the replay misses what was measured",
+        lambda report: abs(report.replay.error) if report.replay else None,
+    ),
+}  # fmt: skip
+_SPEEDUP = "how many times as fast AFTER is as BEFORE, as traced"
+
+
+def gate_names(*, speedup: bool) -> list[tuple[str, str]]:
+    """Give what a gate may name, and what each means. *speedup* says that two timelines are compared."""
+    named = [(name, what) for name, (what, _) in _VALUES.items()]
+    return [
+        *named,
+        *[("speedup", _SPEEDUP)] * speedup,
+        ("no CAUSE", f"that cause costs less than {LEAST:.0%} of the time"),
+    ]
+
+
 _PERCENT = re.compile(r"([0-9.]+)\s*%")
 
 
@@ -244,7 +272,7 @@ def _compared(
     text: str, name: str, sign: Callable[[float, float], bool], limit: float
 ) -> Callable[[Report, float | None], Gate]:
     def gate(report: Report, speedup: float | None) -> Gate:
-        got = speedup if name == "speedup" else _VALUES[name](report)
+        got = speedup if name == "speedup" else _VALUES[name][1](report)
         return Gate(gate=text, holds=got is not None and sign(got, limit), got=got if got is None else float(got))
 
     return gate
@@ -267,4 +295,4 @@ def _no(text: str, cause: str) -> Callable[[Report, float | None], Gate]:
     return gate
 
 
-__all__ = ["Change", "Comparison", "Gate", "compare", "hold", "read_gate"]
+__all__ = ["Change", "Comparison", "Gate", "compare", "gate_names", "hold", "read_gate"]

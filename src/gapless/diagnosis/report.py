@@ -118,11 +118,13 @@ class Prediction:
     speedup: float
     low: float | None = None
     high: float | None = None
+    idle: Mapping[str, str] = field(default_factory=dict)  # of the repairs those that change nothing here, and why
 
     def to_dict(self) -> dict[str, Any]:
         """Give the prediction as plain values."""
         values: dict[str, Any] = {"repairs": list(self.repairs), "wall_ms": self.wall_ms, "speedup": self.speedup}
-        return values | ({} if self.low is None else {"low": self.low, "high": self.high})
+        values |= {} if self.low is None else {"low": self.low, "high": self.high}
+        return values | ({"idle": dict(self.idle)} if self.idle else {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -6,7 +6,7 @@ range: the replay error, and the noise of what it rests on (copies of pageable m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -41,7 +41,12 @@ class Outcome:
     repairs: tuple[str, ...]
     script: Script
     run: Run
-    changed: bool  # some repair found something to change
+    idle: Mapping[str, str]  # the repairs that found nothing to change, and why
+
+    @property
+    def changed(self) -> bool:
+        """Whether some repair found something to change."""
+        return len(self.idle) < len(set(self.repairs))
 
 
 class WhatIf:
@@ -94,11 +99,13 @@ class WhatIf:
         """Make repairs one after the other and run the result. Raises GaplessError for a repair that there is not."""
         names = tuple(repairs)
         if names not in self._known:
-            script, effective = self.script, list[str]()
+            script, effective, idle = self.script, list[str](), dict[str, str]()
             for name in names:
                 slug, value = parse(name)
                 repaired = REPAIRS[slug].apply(script, value, self._shop)
-                if repaired is not script:
+                if repaired is script:
+                    idle[name] = REPAIRS[slug].IDLE
+                else:
                     effective.append(name)
                 script = repaired
             same = tuple(effective)  # repairs that found nothing to change need no run of their own
@@ -108,7 +115,7 @@ class WhatIf:
                 result = self._known[same].run
             else:
                 result = run(script, self.work, self._machine_for(script))
-            self._known[names] = Outcome(repairs=names, script=script, run=result, changed=bool(same))
+            self._known[names] = Outcome(repairs=names, script=script, run=result, idle=idle)
         return self._known[names]
 
     def predict(self, repairs: Sequence[str]) -> Prediction:
@@ -118,7 +125,7 @@ class WhatIf:
         margin = self._margin(outcome) if outcome.changed else 0.0
         return Prediction(
             repairs=outcome.repairs, wall_ms=outcome.run.host_wall * self.scale / 1e6, speedup=speedup,
-            low=speedup / (1 + margin), high=speedup * (1 + margin),
+            low=speedup / (1 + margin), high=speedup * (1 + margin), idle=outcome.idle,
         )  # fmt: skip
 
     def _machine_for(self, script: Script) -> Machine:

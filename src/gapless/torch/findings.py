@@ -155,7 +155,8 @@ class Checked:
         return cls(findings, notes, values["operations"], values["streams"], values["dry"])
 
     def __str__(self) -> str:
-        lines = [str(finding) for finding in self.findings] or [f"No race in {self.operations:,} operations."]
+        seen = f"{self.operations:,} operation{'s' * (self.operations != 1)}"
+        lines = [str(finding) for finding in self.findings] or [f"No race in {seen}."]
         lines += [
             f"unchecked: {what}" + (f" ({', '.join(where[:3])})" if where else "") for what, where in self.notes.items()
         ]

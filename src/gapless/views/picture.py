@@ -131,10 +131,11 @@ class _Picture:
         sets = [union(lane.starts, lane.ends) for lane in engines]
         depths = time_at_depth(*sets, start=window[0], end=window[1])
         overlapped = sum(depths[2:]) / (window[1] - window[0])
-        used = len({*timeline.ops.stream.tolist()})
+        seen = wording.plural(len(timeline.ops), "operation")
+        used = wording.plural(len({*timeline.ops.stream.tolist()}), "stream")
         found = "".join(f" Found: {note.name}." for note in self._notes)
         return (
-            f"{_time(window[1] - window[0])} of {len(timeline.ops):,} operations in {used} stream{'s' * (used != 1)}. "
+            f"{_time(window[1] - window[0])} of {seen} in {used}. "
             f"Busy: {busy}; at least two at once {wording.percent(overlapped)}.{found}"
         )
 

@@ -12,6 +12,7 @@ from gapless.model.explore import Choice, Exploration
 from gapless.model.races import Access, Race, RaceClass
 from gapless.model.simulation import Check, Simulation
 from gapless.model.unordered import called, why
+from gapless.views import wording
 from gapless.views.outcome import RACE_WORDS, draw_expectations, races_found
 from gapless.views.page import FAULT, GAIN, GUTTER, MOST_RACES, Page, plain
 
@@ -65,7 +66,7 @@ class _Page(Page):
     def explored(self, explored: Exploration, played: Simulation) -> Iterator[Text]:
         """Say what goes wrong in other runs, and how to look at one."""
         yield Text()
-        runs = f"{explored.runs:,} runs, {explored.orders:,} {'order' if explored.orders == 1 else 'orders'} of calls"
+        runs = f"{wording.plural(explored.runs, 'run')}, {wording.plural(explored.orders, 'order')} of calls"
         if not explored.failures:
             yield from self.prose(self.text(f"Nothing goes wrong in {runs}.", GAIN), indent=0)
             return

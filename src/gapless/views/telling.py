@@ -82,10 +82,18 @@ def gain(speedup: float, low: float | None, high: float | None) -> str:
     return f"{wording.times(speedup)} faster{interval}"
 
 
+def made(prediction: Prediction) -> tuple[str, ...]:
+    """Give those of a set of repairs that change something."""
+    return tuple(name for name in prediction.repairs if name not in prediction.idle)
+
+
 def predicted(prediction: Prediction) -> str:
-    """Say what a set of repairs gives."""
-    change = gain(prediction.speedup, prediction.low, prediction.high)
-    return f"{', '.join(prediction.repairs)}: {wording.duration(prediction.wall_ms)}, {change}"
+    """Say what a set of repairs gives, and which of them have nothing to change."""
+    parts = [f"{name} changes nothing: {why}" for name, why in prediction.idle.items()]
+    if repairs := made(prediction):
+        change = gain(prediction.speedup, prediction.low, prediction.high)
+        parts.insert(0, f"{', '.join(repairs)}: {wording.duration(prediction.wall_ms)}, {change}")
+    return ". ".join(parts) + "." * bool(prediction.idle)
 
 
 def then(finding: Finding, report: Report) -> str:

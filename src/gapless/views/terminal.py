@@ -20,7 +20,7 @@ from gapless.views import telling, wording
 from gapless.views.lanes import LABELS, Lanes, axis, cells, lanes_of, marks, predicted_lanes
 from gapless.views.page import COLORS, FAULT, GAIN, GUTTER, NARROWEST_LANE, PROSE, VERDICT, WIDEST_LANE, Page, plain
 
-NARROWEST_NAME = 28  # likewise for a timeline's name in the summary
+NARROWEST_NAME = 28  # for a timeline's name in the summary; below that it stands above its figures
 
 _LABEL = 5  # columns for a label inside a finding
 
@@ -76,7 +76,7 @@ def summarise(report: Report) -> Summary:
 
 
 def draw_summaries(summaries: Sequence[Summary], console: Console) -> Iterator[Text]:
-    """Draw one line for each report, in the order given; the engines' figures only where names keep enough room."""
+    """Draw one line for each report, in the order given; names above the figures where there is no room beside them."""
     page = _Page.on(console)
     names = _without_common_folder([wording.visible(row.source) for row in summaries])
     engines = list(dict.fromkeys(name for row in summaries for name in row.busy))
@@ -87,17 +87,21 @@ def draw_summaries(summaries: Sequence[Summary], console: Console) -> Iterator[T
         first = row.cause + share if row.cause or row.wall_ms else "no GPU activity"
         table.append((wording.duration(row.wall_ms), *busy, first))
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    longest = max(map(len, names))
-    if page.width - sum(widths) - 2 * len(widths) < min(longest, NARROWEST_NAME):
+    longest, needed = max(map(len, names)), sum(widths) + 2 * len(widths)
+    if needed > page.width:
         table, widths = [(line[0], line[-1]) for line in table], [widths[0], widths[-1]]
-    room = max(8, min(longest, page.width - sum(widths) - 2 * len(widths)))
+        yield from page.prose(page.text(f"In {needed} columns the engines' figures stand here too.", "dim"), indent=0)
+    room = min(longest, page.width - sum(widths) - 2 * len(widths))
+    stacked = room < min(longest, NARROWEST_NAME)
+    room = 0 if stacked else room
     for i, (name, (*figures, cause)) in enumerate(zip(("", *names), table, strict=True)):
+        look = "" if i else "dim"
+        if stacked and name:
+            yield page.line(wording.shorten(name, page.width, tail=page.width * 3 // 4), look)
         shown = wording.shorten(name, room, tail=room * 3 // 4)
         beside = "".join(f"  {figure:>{width}}" for figure, width in zip(figures, widths, strict=False))
         fault = i > 0 and summaries[i - 1].share
-        yield page.line(
-            f"{shown:<{room}}{beside}  ", "" if i else "dim", (cause, FAULT if fault else "" if i else "dim")
-        )
+        yield page.line(f"{shown:<{room}}{beside}  ", look, (cause, FAULT if fault else look))
 
 
 def _without_common_folder(names: Sequence[str]) -> list[str]:
@@ -116,6 +120,17 @@ def draw_page(title: str, text: str, console: Console) -> Iterator[Text]:
         yield Text()
         for part in re.sub(r"^(##.*)\n|\n(?!- )\s*", lambda m: f"{m[1]}\n" if m[1] else " ", block).split("\n"):
             yield from page.part(part)
+
+
+def draw_list(rows: Sequence[tuple[str, str]], closing: Sequence[str], console: Console) -> Iterator[Text]:
+    """Draw names with what each means, and sentences below."""
+    page = _Page.on(console)
+    wide = max((len(name) for name, _ in rows), default=0) + 2
+    for name, means in rows:
+        yield from page.prose(page.text(means), label=name, indent=wide)
+    for sentence in closing:
+        yield Text()
+        yield from page.prose(page.text(sentence), indent=0)
 
 
 class _Page(Page):
@@ -178,10 +193,10 @@ class _Page(Page):
     def predicted(self, report: Report) -> Iterator[Text]:
         """Draw the program with the repairs asked for, as predicted."""
         lanes = predicted_lanes(report)
-        if lanes is None or report.prediction is None:
+        if lanes is None or report.prediction is None or not telling.made(report.prediction):
             return
         room = min(WIDEST_LANE, self.width - GUTTER)
-        made = wording.shorten(", ".join(report.prediction.repairs), self.width - GUTTER - 16)
+        made = wording.shorten(", ".join(telling.made(report.prediction)), self.width - GUTTER - 16)
         yield Text()
         yield self.line(f"{'':{GUTTER}}predicted with {made}", "dim")
         yield from self.lanes(lanes, *lanes.window, room, {})

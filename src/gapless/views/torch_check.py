@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
+from gapless.views import wording
 from gapless.views.page import FAULT, GAIN, Page
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def _facts(checked: Checked) -> str:
     warnings = len(checked.findings) - errors
     counted = [f"{n:,} {word}{'s' if n > 1 else ''}" for n, word in ((errors, "race"), (warnings, "warning")) if n]
     streams = len(checked.streams)
-    seen = f"{checked.operations:,} operations, {streams} stream{'s' if streams != 1 else ''}"
+    seen = f"{wording.plural(checked.operations, 'operation')}, {wording.plural(streams, 'stream')}"
     return f"{', '.join(counted) or 'no race'} in {seen}{', dry' if checked.dry else ''}"
 
 

@@ -112,6 +112,11 @@ def size(count: float) -> str:
     return f"{count:.0f} B"
 
 
+def plural(count: int, word: str) -> str:
+    """Give "1 run", "2 runs"."""
+    return f"{count:,} {word}{'s' * (count != 1)}"
+
+
 def percent(fraction: float) -> str:
     """Give a fraction in percent; a whole or nothing is said only where it is exactly that."""
     value = fraction * 100

@@ -52,6 +52,7 @@ class Repair(Protocol):
 
     __doc__: str | None
     TAKES_VALUE: bool
+    IDLE: str  # why it changes nothing, where it gives a script back as it is
 
     def apply(self, script: Script, value: int, shop: Shop) -> Script:
         """Give the script with the repair made."""

@@ -14,6 +14,7 @@ from ..script import Script
 from . import Shop
 
 TAKES_VALUE = False
+IDLE = "there are not enough small copies to gather"
 SMALL = 64 * 1024  # bytes
 FEWEST = 16
 

@@ -1,4 +1,4 @@
-"""One large copy, kernel and copy back are cut into N chunks, dealt to streams.
+"""One large copy, kernel and copy back are cut into K chunks, dealt to streams.
 
 Safe when the kernel works on parts of its data independently. A chunk's kernel is taken to need its share of the time,
 which holds while a chunk still fills the GPU.
@@ -16,6 +16,7 @@ from ..script import NEW_STREAM, Act, Script
 from . import Shop
 
 TAKES_VALUE = True
+IDLE = "there is no copy with its kernel to cut into chunks"
 STREAMS = 4
 _CALL = 3_000  # ns of host time for each further call
 

@@ -1,4 +1,4 @@
-"""More hardware queues (CUDA_DEVICE_MAX_CONNECTIONS=N), so that fewer streams share one.
+"""More hardware queues (CUDA_DEVICE_MAX_CONNECTIONS=K), so that fewer streams share one.
 
 Safe unless code relies on the order in which kernels of different streams were launched.
 """
@@ -13,6 +13,7 @@ from ..script import Script
 from . import Shop
 
 TAKES_VALUE = True
+IDLE = "there is nothing to change"
 
 
 def apply(script: Script, value: int, shop: Shop) -> Script:

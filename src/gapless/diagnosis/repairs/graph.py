@@ -15,6 +15,7 @@ from ..script import Script
 from . import Shop
 
 TAKES_VALUE = False
+IDLE = "there are not enough launches in a row to capture"
 SHORTEST = 24  # launches in a row below which capturing is not worth it
 _CAPTURED = (OpKind.KERNEL, OpKind.MEMSET, OpKind.D2D, OpKind.RECORD, OpKind.WAIT)
 _LAUNCH = 1_300  # ns on the host for a graph of any size (H200)

@@ -16,6 +16,7 @@ from ..script import Act, Script
 from . import Shop
 
 TAKES_VALUE = False
+IDLE = "the host waits nowhere between the launches"
 
 
 def apply(script: Script, value: int, shop: Shop) -> Script:

@@ -17,6 +17,7 @@ from ..script import READ_BACK, Act, Script
 from . import Shop
 
 TAKES_VALUE = False
+IDLE = "nothing runs on the legacy default stream"
 _COPY = 2_000  # ns: own cost of cudaMemcpyAsync from pinned memory
 _SYNCHRONOUS_COPY = 3_500  # ns: own cost of a small cudaMemcpy that waits for nothing else (H200)
 

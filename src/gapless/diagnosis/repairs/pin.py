@@ -19,6 +19,7 @@ from ..script import Act, Script
 from . import Shop
 
 TAKES_VALUE = False
+IDLE = "there is nothing to pin (no copy uses pageable memory)"
 _CALL = 2_000  # ns: own cost of cudaMemcpyAsync from pinned memory where the timeline has no sample
 
 

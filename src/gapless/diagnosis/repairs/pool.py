@@ -14,6 +14,7 @@ from ..script import ALLOCATION_CALLS, Script
 from . import Shop
 
 TAKES_VALUE = False
+IDLE = "nothing is allocated or freed"
 
 
 def apply(script: Script, value: int, shop: Shop) -> Script:

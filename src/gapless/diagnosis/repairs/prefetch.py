@@ -17,6 +17,7 @@ from ..script import NEW_STREAM, Act, Script
 from . import Shop
 
 TAKES_VALUE = True
+IDLE = "there are no two steps that each copy something in for a kernel"
 COPY_STREAM = NEW_STREAM + 4096
 
 

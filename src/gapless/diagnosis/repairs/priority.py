@@ -10,6 +10,7 @@ from ..script import Script
 from . import Shop
 
 TAKES_VALUE = False
+IDLE = "a priority makes urgent work quicker, not the whole run"
 
 
 def apply(script: Script, value: int, shop: Shop) -> Script:

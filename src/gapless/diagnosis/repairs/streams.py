@@ -16,6 +16,7 @@ from ..script import NEW_STREAM, Act, Script
 from . import Shop
 
 TAKES_VALUE = True
+IDLE = "there are no chunks of copies and kernels to deal to streams"
 
 
 def apply(script: Script, value: int, shop: Shop) -> Script:

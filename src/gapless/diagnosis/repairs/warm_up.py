@@ -15,6 +15,7 @@ from ..script import Act, Script
 from . import Shop
 
 TAKES_VALUE = False
+IDLE = "nothing is used for the first time here"
 
 _LAUNCH = 5_000  # ns: what a launch costs at most, where the run has no other
 
