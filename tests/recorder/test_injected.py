@@ -210,7 +210,8 @@ def test_a_program_without_cuda(fake: Any, tmp_path: Path) -> None:
 
 
 def test_a_libcupti_that_cannot_be_loaded(fake: Any, tmp_path: Path) -> None:
-    (tmp_path / "libcupti.so.13").write_bytes(b"\x7fELF, and no library for all that")
+    words = b"\x7fELF, and no library for all that\0cuptiActivityRegisterCallbacks\0"
+    (tmp_path / "libcupti.so.13").write_bytes(words)
     environment = {**fake.environment, "GAPLESS_CUPTI": str(tmp_path / "libcupti.so.13")}
     line = [sys.executable, "-m", "gapless", "record", "-o", str(tmp_path / "a.gapless"), "--", str(fake.program)]
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=60, check=False)

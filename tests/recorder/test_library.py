@@ -68,6 +68,27 @@ def test_gapless_cupti_that_is_no_library(content: bytes, monkeypatch: pytest.Mo
         library.find_cupti()
 
 
+@pytest.mark.parametrize(("name", "says"), [
+    ("/dev/null", "is no regular file"), ("folder", "is a folder"), ("pipe", "is no regular file"),
+    ("other.so", "is a library, but no CUPTI"),
+])  # fmt: skip
+def test_gapless_cupti_that_is_something_else(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, says: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "other.so").write_bytes(b"\x7fELF" + bytes(100))
+    monkeypatch.setenv("GAPLESS_CUPTI", str(tmp_path / name))
+    with pytest.raises(GaplessError, match=f"{name}, and that {says}"):
+        library.find_cupti()
+
+
+def test_a_compiler_that_makes_nothing(headers: Path, tmp_path: Path) -> None:
+    with pytest.raises(GaplessError, match=r"^true was to compile .* made nothing.* CC names another one"):
+        library.compile_library(tmp_path / "out", "true", headers, "")
+    assert not list((tmp_path / "out").iterdir())
+
+
 def test_a_cache_that_cannot_be_written_to(headers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As it is where a file is in its place, where the disk is full before or when the compiler writes."""
     (tmp_path / "file").touch()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import hashlib
+import mmap
 import os
 import re
 import shutil
@@ -27,6 +28,7 @@ from gapless.recorder.layouts import layout_source
 
 NAME = "libgapless-recorder.so"
 _HERE = Path(__file__).parent
+_ITS_FUNCTION = b"\0cuptiActivityRegisterCallbacks\0"  # in the table of names of every CUPTI
 _FLAGS = (
     "-std=c11",
     "-O2",
@@ -61,10 +63,8 @@ def cuptis() -> Iterator[Cupti]:
     """
     if own := os.environ.get("GAPLESS_CUPTI"):
         library = Path(own)
-        if not library.is_file():
-            raise GaplessError(f"GAPLESS_CUPTI is {own}, and there is no such file.")
-        if not _is_library(library):
-            raise GaplessError(f"GAPLESS_CUPTI is {own}, and that is no shared library. Name a libcupti.so.")
+        if wrong := _no_cupti_in(library):
+            raise GaplessError(f"GAPLESS_CUPTI is {own}, and {wrong}.")
         yield Cupti(library, _headers(library))
     places: list[tuple[Path, str]] = []
     for entry in map(Path, sys.path):
@@ -78,12 +78,24 @@ def cuptis() -> Iterator[Cupti]:
             yield Cupti(library, _headers(library))
 
 
-def _is_library(path: Path) -> bool:
+def _no_cupti_in(path: Path) -> str:
+    """Say why a file cannot be a CUPTI; nothing where it may be one. It is not loaded for that."""
     try:
+        if not path.exists():
+            return "there is no such file"
+        if path.is_dir():
+            return "that is a folder. Name the libcupti.so in it"
+        if not path.is_file():
+            return "that is no regular file. Name a libcupti.so"
         with path.open("rb") as file:
-            return file.read(4) == b"\x7fELF"
+            if file.read(4) != b"\x7fELF":
+                return "that is no shared library. Name a libcupti.so"
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                if content.find(_ITS_FUNCTION) < 0:
+                    return "that is a library, but no CUPTI. Name a libcupti.so"
     except OSError as problem:
-        raise GaplessError(f"GAPLESS_CUPTI is {path}, and that cannot be read: {problem.strerror}.") from None
+        return f"that cannot be read: {problem.strerror}"
+    return ""
 
 
 def _headers(library: Path) -> Path | None:
@@ -160,6 +172,11 @@ def compile_library(folder: Path, compiler: str, headers: Path, table: str) -> N
             said = "\n".join(done.stderr.strip().splitlines()[:8])
             raise GaplessError(
                 f"{compiler} could not compile gapless's recorder with the headers in {headers}:\n{said}"
+            )
+        if not made.is_file():
+            raise GaplessError(
+                f"{compiler} was to compile gapless's recorder, and made nothing, without a complaint. Is it a C "
+                "compiler? CC names another one."
             )
         made.replace(folder / NAME)
 
