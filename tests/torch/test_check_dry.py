@@ -45,6 +45,26 @@ def test_warns_where_todays_drivers_hide_it(program: Program, cause: str) -> Non
     assert check(program).ok
 
 
+def test_a_missing_wait_in_a_loop_is_one_finding() -> None:
+    def loop(*, waits: bool) -> None:
+        side, kept = torch.cuda.Stream(), torch.ones(N, device="cuda")
+        for _ in range(4):
+            host = torch.ones(N).pin_memory()
+            with torch.cuda.stream(side):
+                x = host.to("cuda", non_blocking=True)
+            if waits:
+                torch.cuda.current_stream().wait_stream(side)
+            kept = x + kept
+
+    assert [slug for slug, _ in causes(lambda: loop(waits=False))] == ["missing-wait", "reused-block"]
+    # The wait mends all that the other finding does not: with it, no block is unready.
+    assert {slug for slug, _ in causes(lambda: loop(waits=True))} == {"reused-block"}
+
+
+def test_a_block_unready_for_another_access_stays_a_finding() -> None:
+    assert ("unready-block", "error") in causes(programs.block_still_in_use_by_its_own_stream)
+
+
 def test_says_both_accesses_the_memory_and_the_line_to_add() -> None:
     found = check(programs.missing_wait)
     (finding,) = found.findings

@@ -118,7 +118,7 @@ class Prediction:
     speedup: float
     low: float | None = None
     high: float | None = None
-    idle: Mapping[str, str] = field(default_factory=dict)  # of the repairs those that change nothing here, and why
+    idle: Mapping[str, str] = field(default_factory=dict[str, str])  # repairs that change nothing, and why
 
     def to_dict(self) -> dict[str, Any]:
         """Give the prediction as plain values."""

@@ -27,7 +27,18 @@ def judge(log: Log) -> list[Finding]:
         findings.setdefault(finding.key, finding)
     if races.more:
         log.note("more than 10,000 pairs of accesses race; the rest is not listed")
-    return sorted(findings.values(), key=lambda finding: not finding.error)
+    return sorted(_without_echoes(list(findings.values())), key=lambda finding: not finding.error)
+
+
+def _without_echoes(findings: list[Finding]) -> list[Finding]:
+    """Leave out a block found unready by the same two accesses, and mended by the same line, as a missing wait.
+
+    In a loop the access meets what the one of the round before left in the block, as it meets that of its own round.
+    """
+    waits = {(f.error, f.first, f.second, f.add) for f in findings if f.cause is Cause.MISSING_WAIT}
+    return [
+        f for f in findings if f.cause is not Cause.UNREADY_BLOCK or (f.error, f.first, f.second, f.add) not in waits
+    ]
 
 
 @dataclass(slots=True)
