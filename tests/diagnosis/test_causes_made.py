@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from gapless.model.kinds import StreamKind
@@ -441,6 +443,7 @@ def test_many_small_copies_in_a_row(made, pinned):
         if not pinned:
             host.sync(stream)
     report = gpu.explain()
+    assert re.search(r"On average each costs [0-9.]+ .s of issuing and waiting, ", report.findings[0].evidence)
     assert report.findings[0].cause == "small-copies"
     assert report.findings[0].count == 300
     assert "256 bytes on average" in report.findings[0].title

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import gapless
 from gapless import cli
 from gapless.diagnosis.compare import compare, hold
+from gapless.diagnosis.report import Prediction
 from gapless.model.errors import GaplessError
 
 
@@ -29,6 +31,20 @@ def test_what_changed(reports):
     assert found.prediction is not None
     assert found.prediction.repairs == ("streams=4",)
     assert "streams=4 was predicted" in found.verdict
+
+
+def test_a_repair_with_nothing_to_change_is_not_credited(reports):
+    before, after = reports
+    assert before.together is None
+    asked = replace(
+        next(f for f in before.findings if f.cause == "single-stream"), repair=None, speedup=None
+    )  # so that what was asked for is what there is to hold against
+    idle = Prediction(repairs=("pin", "streams=4"), wall_ms=3.0, speedup=2.0, idle={"pin": "there is nothing to pin"})
+    found = compare(replace(before, findings=(asked,), prediction=idle), after)
+    assert found.prediction == idle
+    assert "From before, streams=4 was predicted" in found.verdict
+    alone = replace(idle, repairs=("pin",))
+    assert compare(replace(before, findings=(asked,), prediction=alone), after).verdict == ""
 
 
 def test_the_other_way_round(reports):

@@ -81,9 +81,13 @@ class Comparison:
     @property
     def verdict(self) -> str:
         """Say in a sentence how the prediction made from before compares with what came; empty without one."""
-        if self.prediction is None or self.untraced is None:
+        if (
+            self.prediction is None
+            or self.untraced is None
+            or len(self.prediction.idle) == len(self.prediction.repairs)
+        ):
             return ""
-        made = " and ".join(self.prediction.repairs)
+        made = " and ".join(name for name in self.prediction.repairs if name not in self.prediction.idle)
         low, high = self.prediction.low or self.prediction.speedup, self.prediction.high or self.prediction.speedup
         said = f"From before, {made} was predicted to make it {self.prediction.speedup:.3g} times as fast"
         said += f" ({low:.3g} to {high:.3g})"

@@ -15,7 +15,8 @@ timeline of a ``gapless.Pipeline`` tells (``pipe.report().timeline``).
 ## What repairs it
 Nothing on the GPU's side. Move the host's work off the launching thread: DataLoader workers (``num_workers``), a
 prefetching thread, a faster decoder, logging every so many steps. Staging goes where the data are in pinned memory from
-the start; until then more threads stage more.
+the start; until then more threads stage more. A long wait before next to any work is the start of the program
+(loading, compiling): look at the rest of the run with ``--from``.
 
 ## When the repair does not pay or is unsafe
 If the work is needed before the next launch and cannot be started earlier, only making it faster helps.

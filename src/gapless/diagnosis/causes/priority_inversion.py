@@ -29,7 +29,7 @@ import numpy as np
 
 from gapless.model.kinds import Engine
 
-from ..case import Case, ms, plural
+from ..case import Case, each_of, plural
 from ..report import Finding, Repair
 from ..waits import Waits
 
@@ -66,7 +66,7 @@ def finding(case: Case, waits: Waits) -> Finding | None:
         cost_ms=0.0,  # the engine works meanwhile: what is urgent comes late, and the whole is none the longer
         count=len(rows),
         evidence="They were ready and their streams have a higher priority, but operations of a lower one held their "
-        f"engine: for {ms(waited / len(rows))} each, {ms(waited)} in all. It delays them, not the run as a whole.",
+        f"engine: for {each_of(held[urgent])}. It delays them, not the run as a whole.",
         advice="Shorten the blocks of the bulk kernels, cut bulk copies into pieces, and keep few of them in flight.",
         where=case.where(case.issuers(rows)),
         repair=Repair(name="priority", grade="needs care", precondition="the urgent path matters more than the whole"),

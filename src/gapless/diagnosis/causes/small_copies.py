@@ -62,8 +62,8 @@ def finding(case: Case, waits: Waits) -> Finding | None:
         f"{size(moved / len(copies))} on average)",
         cost_ms=cost / 1e6,
         count=len(copies),
-        evidence=f"They move {size(moved)} in all. Each costs {ms(cost / len(copies))} of issuing and waiting, "
-        f"{ms(cost)} together; the bytes themselves would take {ms(moved / rate.gb_per_s)} at {rate}.",
+        evidence=f"They move {size(moved)} in all. On average each costs {ms(cost / len(copies))} of issuing "
+        f"and waiting, {ms(cost)} together; the bytes themselves would take {ms(moved / rate.gb_per_s)} at {rate}.",
         advice="Gather the pieces in one pinned buffer, copy once, and take views on the device.",
         where=case.where(case.issuers(copies)),
         repair=Repair(name="batch-copies", grade="likely", precondition="the pieces are ready at the same time"),
