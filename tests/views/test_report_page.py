@@ -146,6 +146,11 @@ def test_a_part_of_a_run_is_a_page_of_that_part(tmp_path: Path) -> None:
     assert scene["items"]["start"][1] < len(whole.timeline.ops) + len(whole.timeline.calls)
 
 
+def test_a_repair_with_nothing_to_change_is_said_once_and_as_a_sentence() -> None:
+    page = to_html(gapless.explain(gapless.load(TRACE), apply=["pin", "streams=4"]))
+    assert "pin changes nothing: there is nothing to pin (no copy uses pageable memory). To the same scale." in page
+
+
 def test_a_window_without_work_is_a_page_that_says_so() -> None:
     loaded = gapless.load(TRACE)
     done = np.sort(np.maximum.accumulate(loaded.ops.end[np.argsort(loaded.ops.start)]))

@@ -93,7 +93,7 @@ def predicted(prediction: Prediction) -> str:
     if repairs := made(prediction):
         change = gain(prediction.speedup, prediction.low, prediction.high)
         parts.insert(0, f"{', '.join(repairs)}: {wording.duration(prediction.wall_ms)}, {change}")
-    return ". ".join(parts) + "." * bool(prediction.idle)
+    return ". ".join(parts)
 
 
 def then(finding: Finding, report: Report) -> str:
