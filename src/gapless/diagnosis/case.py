@@ -324,8 +324,7 @@ def each_of(costs: Ints) -> str:
     if longest < whole / 2:
         return f"{ms(float(np.median(costs)))} (median) to {ms(longest)} each time, {ms(whole)} in all"
     others = "the other time" if count == 2 else f"the other {count - 1:,} times"
-    rest = f"not at all {others}" if next_ == 0 else f"{'at most ' * (count > 2)}{ms(next_)} {others}"
-    return f"{ms(longest)} once and {rest}" + f", {ms(whole)} in all" * (next_ > 0)
+    return f"{ms(longest)} once and {'at most ' * (count > 2)}{ms(next_)} {others}, {ms(whole)} in all"
 
 
 def unlike(costs: Ints) -> bool:

@@ -55,9 +55,9 @@ def finding(case: Case, waits: Waits) -> Finding | None:
     cost = int(waits.cost.sum())
     values = bool(np.count_nonzero(case.work.ops.bytes[_fetched(case, waits)] <= TINY) > len(waits) / 2)
     if cost:
-        costs = np.zeros(len(calls), np.int64)
-        np.add.at(costs, np.searchsorted(calls, waits.call), waits.cost)
-        effect = f"the {case.engine_words} then wait {each_of(costs)}"
+        costs = case.costs(waits, waits.call)
+        some = f", after {len(costs):,} of them" if len(costs) < len(calls) else ""
+        effect = f"the {case.engine_words} then wait {each_of(costs)}{some}"
     else:
         effect = "that costs the device nothing here: it has work in hand, or waits for something else"
     return Finding(
