@@ -220,6 +220,16 @@ def test_a_window_outside_of_the_timeline(capsys, options):
     assert "63.0145 ms long" in err
 
 
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_window_that_one_of_several_timelines_has_not_names_it(capsys, form):
+    longer = "examples/timelines/pageable-memory.json.gz"  # 112 ms
+    status, out, err = run(capsys, "explain", ONE_STREAM, longer, "--from", "70ms", *form)
+    assert status == 2
+    assert err.startswith(f"gapless: {ONE_STREAM}: The window from 70 ms on lies outside")
+    assert err.count("\n") == 1
+    assert "pageable-memory" in out
+
+
 def test_gates_stand_behind_the_report_and_what_fails_is_told_after_it(capsys, monkeypatch):
     gates = ["--gate", "wall_ms<=70", "--gate", "no single-stream"]
     status, out, err = run(capsys, "explain", ONE_STREAM, *gates)

@@ -95,7 +95,7 @@ def _explain_as_json(timelines: Sequence[Path], asked: Asked, html: Path | None)
             _save(report, asked)
             _write_page(report, html)
         except GaplessError as problem:
-            complain(str(problem))
+            complain(_of(path, problem, timelines))
             status = WRONG
             continue
         write(json_of(report.to_dict()))
@@ -114,7 +114,7 @@ def _explain_as_text(timelines: Sequence[Path], asked: Asked, html: Path | None,
             report = explained(path, asked)
             saved = _save(report, asked) + _write_page(report, html)
         except GaplessError as problem:
-            complain(str(problem))
+            complain(_of(path, problem, timelines))
             status = WRONG
             continue
         status = max(status, _has_work(report, path))
@@ -130,6 +130,12 @@ def _explain_as_text(timelines: Sequence[Path], asked: Asked, html: Path | None,
             write(("\n\n" if i or len(timelines) > 1 else "") + text)
         sys.stdout.flush()  # what complains of a gate comes after the report
     return max([status, *(held(gate, of=path if len(timelines) > 1 else None) for path, gate in gates)])
+
+
+def _of(path: Path, problem: GaplessError, timelines: Sequence[Path]) -> str:
+    """Give a message that says of which of several timelines it is."""
+    message = str(problem)
+    return message if len(timelines) == 1 or str(path) in message else f"{path}: {message}"
 
 
 def _has_work(report: Report, path: Path) -> int:
