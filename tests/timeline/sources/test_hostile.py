@@ -17,6 +17,7 @@ from gapless.model.errors import GaplessError
 from gapless.timeline.sources import chrome_file, feed, load, torch_profiler
 from gapless.timeline.sources.feed import pieces
 from gapless.timeline.sources.losses import Losses
+from gapless.timeline.sources.mending import mended
 
 CUT = "The file is cut short inside the list of events: used what comes before the cut."
 CUT_GZIP = "The gzip data is cut short: used what comes before the cut."
@@ -358,6 +359,29 @@ class TestSize:
         timeline = kineto.read(three, layout)
         assert names(timeline)[0] == "one"
         assert names(timeline)[-1] == "three"
+
+    def test_a_list_nested_too_deeply_is_no_file_cut_short(self, kineto: SimpleNamespace) -> None:
+        deep, braces = b"[" * 200_000 + b"]" * 200_000, b'{"a":' * 200_000 + b"1" + b"}" * 200_000
+        for data in (b'{"traceEvents":' + deep + b"}", deep, b'{"traceEvents":[' + braces + b"]}"):
+            with pytest.raises(GaplessError, match="nested too deeply to be an event"):
+                kineto.read_bytes(data)
+        event = b'{"ph":"X","cat":"kernel","name":"k","ts":1,"dur":2}'
+        timeline = kineto.read_bytes(b"[" + event + b"," + deep + b"," + event + b"]")
+        assert names(timeline)[0] == "k"
+        assert any("nested too deeply to be an event" in said for said in timeline.lost)
+
+    def test_sound_text_is_mended_in_one_pass(self) -> None:
+        for text in (b"[" * 500_000, b"[1, 2, 3" * 100_000):  # from each place in it, it took the time of minutes
+            assert mended(text) == text
+
+    def test_a_text_without_an_end_is_refused_early(
+        self, kineto: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(chrome_file, "_STRING", 1 << 20)
+        monkeypatch.setattr(feed, "PIECE", 100_000)
+        for start in (b'{"traceEvents": ["', b'{"traceEvents": [{"ph": "X", "name": "'):
+            with pytest.raises(GaplessError, match="a text of more than 1 MiB is in it"):
+                kineto.read_bytes(start + b"A" * 2_000_000 + b'"]}')
 
     def test_brackets_alone(self, kineto: SimpleNamespace) -> None:
         for data in (b"[" * 1_000_000, b'{"a":' * 300_000, b'{"traceEvents":' + b"[" * 1_000_000, b"[{" * 100_000):

@@ -25,6 +25,7 @@ BLOCK = 512 << 10  # bytes decoded in one go: what a core's cache holds
 _BATCH = 2048  # events decoded in one go where they are at hand one by one
 _BESIDE = 64 << 20  # bytes kept of what stands before and behind the list of events
 _EVENT = 128 << 20  # bytes of the longest event
+_STRING = 64 << 20  # bytes without a quotation mark, after which what goes on is no trace
 _WHOLE = 512 << 20  # bytes of the longest file that is not laid out as Kineto does
 _MOST = 32_000_000  # events kept, some 200 bytes each
 _HOPELESS = 10_000  # damaged events without one good among them, after which no more are tried
@@ -45,6 +46,7 @@ _MENDED = "Mended {events} with text or numbers that JSON does not allow."
 _TOO_LONG = "Left out {events}: longer than 128 MiB."
 _TOO_MANY = "Used the first 32 million events: the file has more."
 _CUT = "The file is cut short inside the list of events: used what comes before the cut."
+_DEEP = "What stands in the list of events is nested too deeply to be an event: used what comes before it."
 _FACTS = "Left out the facts about the run beside the events: not valid JSON."
 
 
@@ -162,8 +164,14 @@ class Events:
 
     def _whole(self, buffer: bytearray) -> Iterator[list[Event]]:
         """Decode a file of any other layout."""
+        quoted = buffer.rfind(b'"')
         while len(buffer) <= _WHOLE and (piece := next(self._pieces, b"")):
+            if (found := piece.rfind(b'"')) >= 0:
+                quoted = len(buffer) + found
             buffer += piece
+            if len(buffer) - quoted > _STRING:
+                most = f"{_STRING >> 20} MiB"
+                raise GaplessError(f"{self._source}: a text of more than {most} is in it, as in no trace. {_EXPECTED}")
         if len(buffer) > _WHOLE:
             raise GaplessError(
                 f"{self._source}: more than 512 MiB of JSON that is not laid out as torch.profiler writes it. "
@@ -219,7 +227,7 @@ class Events:
             if event := self._end_of_list(rest):
                 yield self._mended(event)
             else:
-                self._losses.add(_CUT)
+                self._losses.add(_DEEP if _is_deep(rest) else _CUT)
         else:
             self._found_end(rest)
 
@@ -307,6 +315,17 @@ class Events:
 def _is_crumbs(text: bytes) -> bool:
     """Tell whether a text is all commas or braces: no trace, but it would make more objects than memory holds."""
     return max(10 * text.count(b","), 24 * text.count(b"{")) > len(text) > _LONG
+
+
+def _is_deep(text: bytes) -> bool:
+    """Tell whether a text, such as what no end was found of, begins with more brackets than can be told apart."""
+    try:
+        msgspec.json.decode(text, type=msgspec.Raw)
+    except RecursionError:
+        return True
+    except MALFORMED:
+        pass
+    return False
 
 
 def _opened(text: bytes | bytearray) -> int:

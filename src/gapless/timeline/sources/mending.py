@@ -20,6 +20,7 @@ _SOUND_THEN_NOT = re.compile(
       | [-+]?\b(?:inf|infinity|nan)\b      # no number of JSON's
       | (,)                                # before a closing bracket
       | ([\s\S])
+      | (\Z)                                # else what is sound to the end would be looked at from each place in it
     )""",
     re.VERBOSE | re.IGNORECASE,
 )
@@ -46,7 +47,9 @@ def mended(text: bytes) -> bytes:
 
 
 def _mend(found: re.Match[str]) -> str:
-    sound, string, endless, comma, other = found.groups("")
+    sound, string, endless, comma, other, _ = found.groups("")
+    if found[6] is not None:
+        return sound
     if string:
         return sound + _ESCAPE.sub(_mend_escape, string.translate(_CONTROL))
     if endless or other:
