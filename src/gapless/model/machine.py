@@ -344,6 +344,8 @@ class Machine:
         """
         try:
             keys = json.loads(_read_machine(Path(path)))
+        except GaplessError:
+            raise
         except OSError as problem:
             raise GaplessError(f"cannot read the machine file {path}: {problem.strerror}") from None
         except (ValueError, RecursionError) as problem:
