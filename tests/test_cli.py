@@ -354,7 +354,8 @@ def test_times_of_a_recording(capsys, monkeypatch, tmp_path, options, after, sec
 def test_a_time_that_is_none_is_told(capsys):
     status, _, err = run(capsys, "record", "--after", "soon", "--", "true")
     assert (status, err) == (
-        2, "gapless: --after soon is no time. Write a number with s, ms, us or ns after it, such as 1.5ms.\n",
+        2, "gapless: --after soon is no time, from 0 on. Write a number with s, ms, us or ns after it, such as 1.5ms; "
+        "a number alone is seconds.\n",
     )  # fmt: skip
 
 

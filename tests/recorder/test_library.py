@@ -147,7 +147,8 @@ def test_bad_calls_run_nothing(
     assert taken.read_text() == "mine"
     assert "cannot be written" in wrong(capsys, "-o", str(tmp_path / "no" / "a.gapless"), *run)
     assert "1MiB or more" in wrong(capsys, "--max-size", "1KiB", *run)
-    assert "seconds, from 0" in wrong(capsys, "--for", "-1", *run)
+    assert "from 0 on" in wrong(capsys, "--for", "-1", *run)
+    assert "seconds, from 0" in wrong(capsys, "--for", "99999999", *run)
     assert "is a profiler" in wrong(capsys, "--", "/opt/bin/nsys", "profile", "x")
     monkeypatch.setenv("CUDA_INJECTION64_PATH", "/opt/nsight/libToolsInjection64.so")
     assert "another tool watches" in wrong(capsys, *run)

@@ -108,5 +108,9 @@ def nanoseconds(option: str, text: str | None, *, bare: str = "ms") -> int | Non
     units = {"ns": 1, "us": 1_000, "µs": 1_000, "μs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
     match = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]*)?|\.[0-9]+)\s*([a-zµμ]*)\s*", text)
     if not match or (match[2] or bare) not in units:
-        raise GaplessError(f"{option} {text} is no time. Write a number with s, ms, us or ns after it, such as 1.5ms.")
+        alone = {"s": "seconds", "ms": "milliseconds"}[bare]
+        raise GaplessError(
+            f"{option} {text} is no time, from 0 on. Write a number with s, ms, us or ns after it, such as 1.5ms; "
+            f"a number alone is {alone}."
+        )
     return round(Decimal(match[1]) * units[match[2] or bare])
