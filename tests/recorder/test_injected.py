@@ -67,25 +67,19 @@ def test_a_crash_leaves_what_was_flushed(fake: Any, content: Content, tmp_path: 
     )
 
 
-def test_ctrl_c_is_the_programs_business(fake: Any, content: Content, tmp_path: Path) -> None:
-    line = [
-        sys.executable,
-        "-m",
-        "gapless",
-        "record",
-        "-o",
-        str(tmp_path / "a.gapless"),
-        "--",
-        fake.program,
-        "50",
-        "0",
-        "wait",
-    ]
+def recording(fake: Any, path: Path, *program: object) -> subprocess.Popen[str]:
+    """Start the command in a session of its own, and give it once its program has said that it is ready."""
+    line = [sys.executable, "-m", "gapless", "record", "-o", str(path), "--", *map(str, program)]
     command = subprocess.Popen(
         line, env=fake.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     assert command.stdout
     assert command.stdout.readline() == "ready\n"
+    return command
+
+
+def test_ctrl_c_is_the_programs_business(fake: Any, content: Content, tmp_path: Path) -> None:
+    command = recording(fake, tmp_path / "a.gapless", fake.program, "50", "0", "wait")
     os.killpg(command.pid, signal.SIGINT)  # what a terminal does: to the command and to the program
     _, said = command.communicate(timeout=60)
     assert command.returncode == 128 + signal.SIGINT
@@ -106,23 +100,7 @@ try:
 finally:
     cuda.fake_launch()
 """
-    line = [
-        sys.executable,
-        "-m",
-        "gapless",
-        "record",
-        "-o",
-        str(tmp_path / "a.gapless"),
-        "--",
-        sys.executable,
-        "-c",
-        code,
-    ]
-    command = subprocess.Popen(
-        line, env=fake.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    assert command.stdout
-    assert command.stdout.readline() == "ready\n"
+    command = recording(fake, tmp_path / "a.gapless", sys.executable, "-c", code)
     os.killpg(command.pid, signal.SIGINT)
     _, said = command.communicate(timeout=60)
     assert command.returncode == 128 + signal.SIGINT
@@ -133,22 +111,7 @@ finally:
 
 
 def test_a_request_to_end_is_passed_on(fake: Any, tmp_path: Path) -> None:
-    line = [
-        sys.executable,
-        "-m",
-        "gapless",
-        "record",
-        "-o",
-        str(tmp_path / "a.gapless"),
-        "--",
-        fake.program,
-        "5",
-        "0",
-        "wait",
-    ]
-    command = subprocess.Popen(line, env=fake.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert command.stdout
-    command.stdout.readline()
+    command = recording(fake, tmp_path / "a.gapless", fake.program, "5", "0", "wait")
     command.terminate()
     command.communicate(timeout=60)
     assert command.returncode == 128 + signal.SIGTERM

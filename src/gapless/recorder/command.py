@@ -68,14 +68,7 @@ def record_command(command: Sequence[str], path: Path, settings: Settings, *, fo
                 symbols.resolve(path)
                 names.demangle(path)
                 blocks.append_json(path, Block.END, ended)
-        said = _replaced(path, ours) or summary(path)
-        try:
-            found = blocks.content(path)
-            is_empty = not found.started and not found.notes
-        except FileNotFoundError:
-            is_empty = True
-        except OSError:
-            pass
+        said, is_empty = _outcome(path, ours)
     finally:
         with suppress(OSError):
             ours.drop() if is_empty else ours.keep()
@@ -128,6 +121,19 @@ def traced_environment(path: Path, settings: Settings, environment: Mapping[str,
     }
 
 
+def _outcome(path: Path, ours: blocks.Made) -> tuple[str, bool]:
+    """Give what to say of a recording whose program has ended, and whether there is nothing in it, or nothing of it."""
+    if replaced := _replaced(path, ours):
+        return replaced, False
+    try:
+        found = blocks.content(path)
+        size = path.stat().st_size
+    except OSError as problem:
+        said = f"The recording {path} cannot be read any more: {problem.strerror}. Did the program remove it?"
+        return said, isinstance(problem, FileNotFoundError)
+    return _summary(path, found, size), not found.started and not found.notes
+
+
 def _replaced(path: Path, ours: blocks.Made) -> str:
     """Say that something else stands where the recording was; nothing where it is there, or nothing is."""
     try:
@@ -142,13 +148,8 @@ def _replaced(path: Path, ours: blocks.Made) -> str:
     )
 
 
-def summary(path: Path) -> str:
+def _summary(path: Path, found: blocks.Content, size: int) -> str:
     """Say in a few lines what is in the recording, what is missing, and what to type next."""
-    try:
-        found = blocks.content(path)
-        size = path.stat().st_size
-    except OSError as problem:
-        return f"The recording {path} cannot be read any more: {problem.strerror}. Did the program remove it?"
     if not found.started:
         why = found.notes or ["The program did not use CUDA, or ended before CUDA had started.", missing_driver()]
         return f"No GPU activity was recorded. {' '.join(why)}".rstrip()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice, repeat
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -144,12 +145,9 @@ def _joined(items: Sequence[HostArray], places: Places = None) -> HostArray | Se
         places = np.fromiter(map(address, items), np.int64, len(items))
     if len(items) > 1 and (np.diff(places) != sizes).any():
         return items
-    # Not first.strides: an item of one row may have any stride from row to row, and still be whole.
-    shape, strides, step = (sum(map(len, items)), *first.shape[1:]), [], first.itemsize
-    for length in reversed(shape):
-        strides.append(step)
-        step *= length
-    return as_strided(first, shape, strides[::-1], writeable=False)
+    # Not by first.strides: an item of one row may have any stride from row to row, and still be whole.
+    shape = (sum(map(len, items)), *first.shape[1:])
+    return as_strided(first, (prod(shape),), (first.itemsize,), writeable=False).reshape(shape)
 
 
 def _packed(source: Iterable[Any], pack_bytes: int) -> Iterator[tuple[list[Any], Places]]:

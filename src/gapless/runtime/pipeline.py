@@ -114,6 +114,7 @@ class Pipeline:
         self._device = open_device(device)
         options = KernelOptions(arrays=arrays, outputs=output_specs(outputs), launch=launch)
         self._launch: Launch = self._device.kernel(kernel, options)
+        self._lanes_launch: bool = getattr(self._launch, "in_any_thread", False)  # where threads stage
         self._name = name_of(kernel)
         self._reduce = reduce
         self._priority = PRIORITIES[priority]
@@ -362,7 +363,7 @@ class Pipeline:
             Work(
                 rows=rows, bytes_in=bytes_in, bytes_out=bytes_out or rows,
                 kernel_ns=self._kernel_ns, call_ns=self._call_ns,
-                lanes=getattr(self._launch, "in_any_thread", False),
+                lanes=self._lanes_launch,
                 pageable_in=not all(map(self._straight, arrays)), pageable_out=self._device.stages and not pinned_out,
             )
         )  # fmt: skip
@@ -440,7 +441,7 @@ class Pipeline:
         known = self._kernel_ns
         if seen_ns is not None and (known is None or not known / NEWS < seen_ns < known * NEWS):
             self._kernel_ns = seen_ns
-        call_ns = _call_ns(log) if self._device.stages and not getattr(self._launch, "in_any_thread", False) else 0.0
+        call_ns = _call_ns(log) if self._device.stages and not self._lanes_launch else 0.0
         if not self._call_ns / NEWS <= call_ns <= self._call_ns * NEWS:
             self._call_ns = call_ns
         self._compare(run)

@@ -263,8 +263,7 @@ def _for_host(work: Work, fixed: Fixed, cores: int) -> Plan:
 def _reasons(
     work: Work, costs: Costs, fixed: Fixed, size: int, slots: int, staging: str, cores: int
 ) -> tuple[str, ...]:
-    whole = max(work.bytes_in, work.bytes_out, 1)
-    chunks = max(-(-whole // size), 1)
+    chunks = _chunks(work, size)
     time = makespan(work, costs, size, slots, staging, cores)
     limit = costs.limit_ns(work.bytes_in, work.bytes_out)
     lines = []
