@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gapless.model.errors import GaplessError
@@ -93,6 +93,7 @@ operations = st.lists(
 )
 
 
+@example([(0, 2, OpKind.KERNEL, 1, 0)], (1, 1))  # a window without length, in the midst of an operation
 @given(operations, windows)
 def test_measures_against_painting(rows, window):
     rows = sorted(((s, min(s + d, SPAN), kind, device, size) for s, d, kind, device, size in rows), key=lambda r: r[0])

@@ -155,8 +155,9 @@ def measure(timeline: Timeline, *, device: int, start: int, end: int) -> Measure
     Work of the host (host functions, copies inside host memory) and event records and waits occupy no engine.
     """
     ops = timeline.ops
-    at_start = (ops.start == start) & (start < end)  # an operation without length counts where it stands
-    here = (ops.device == device) & (ops.start < end) & ((ops.end > start) | at_start)
+    at_start = ops.start == start  # an operation without length counts where it stands
+    inside = (ops.start < end) & ((ops.end > start) | at_start) & (start < end)  # in a window without length, nothing
+    here = (ops.device == device) & inside
     served_by = np.where(here, engine_of(ops), Engine.NONE)
     rows = {engine: np.flatnonzero(served_by == engine) for engine in DEVICE_ENGINES}
     busy = {engine: clip(union(ops.start[mine], ops.end[mine]), start, end) for engine, mine in rows.items()}
