@@ -23,6 +23,28 @@ def test_cupti_held_by_another(fake: Any, content: Content, tmp_path: Path) -> N
     assert [note["what"] for note in content(tmp_path / "a.gapless").notes] == ["cupti-busy"]
 
 
+def test_a_program_ends_where_cupti_never_answers(fake: Any, content: Content, tmp_path: Path) -> None:
+    """Another tool's functions may wait for a lock that the ending thread holds: no reason to hold the program."""
+    code = """
+import ctypes, os
+cuda = ctypes.CDLL(os.environ["FAKE"])
+cuda.fake_init()
+cuda.fake_launch()
+cuda.fake_time_to_flush()
+"""
+    fake.environment["FAKE_STUCK"] = "1"
+    try:
+        done = fake.record(tmp_path / "a.gapless", command=[sys.executable, "-c", code])
+    finally:
+        del fake.environment["FAKE_STUCK"]
+    assert done.returncode == 0
+    assert "did not give its last records back" in done.stderr
+    assert "without closing" in done.stderr
+    found = content(tmp_path / "a.gapless")
+    assert [note["what"] for note in found.notes] == ["kind-refused", "stuck"]
+    assert len(found.records[10]) == 1
+
+
 def test_another_tool_that_takes_the_records_is_told_of(fake: Any, content: Content, tmp_path: Path) -> None:
     code = """
 import ctypes, os

@@ -17,6 +17,7 @@
 #define SECOND 1000000000u
 
 enum { FLUSH_NS = 250000000, CLOCK_NS = 1000000000, GRACE_NS = 1000000000 };
+enum { PATIENCE_S = 5 }; /* how long an end is waited for while nothing comes back from CUPTI */
 
 /* Launches are asked for their source line while they are few. Where a program makes so many that asking would be felt,
  * they are asked a part of the time, and for longer when kernels come up that were not seen before. */
@@ -100,11 +101,9 @@ static void write_end(const char *why) {
 }
 
 /* Another tool may have come after the recorder: what it did to the recording, or the recording to it, is said. */
-static void say_who_else(const char *why) {
-  uint32_t last = atomic_load(&records_last_call);
-  bool here = strcmp(why, "exit") == 0 || strcmp(why, "stop") == 0; /* then this thread is in no call */
-  uint32_t none = 0;
-  if (records_lent(&none) || (options.lines && stacks_unanswered(last, here)))
+static void say_who_else(void) {
+  uint32_t last = atomic_load(&records_last_call), none = 0;
+  if (records_lent(&none) || (options.lines && stacks_unanswered(last)))
     file_note("records-taken", "Another tool in the program asked for CUPTI's records while it was recorded: what that tool got may be "
                                "missing here. CUPTI serves one at a time.");
   if (options.lines && stacks_saw_profiler())
@@ -129,7 +128,7 @@ static void end(const char *why) {
     free(text.at);
   }
   if (state == OFF || state == OVER) return;
-  if (state != WAITING && !file_full()) say_who_else(why);
+  if (state != WAITING && !file_full()) say_who_else();
   records_finish();
   write_clock();
   write_end(why);
@@ -207,6 +206,62 @@ static void on_call(void *user, CUpti_CallbackDomain domain, CUpti_CallbackId ca
   }
 }
 
+/* --- the end: on a thread of its own, so that the program ends whatever happens. CUPTI may never give records back: where another
+ * tool in the program gave it functions to call, they may wait for Python's lock, which the ending thread holds. */
+static sem_t worked;
+static bool stuck;
+
+static void *stop_tending(void *why) {
+  atomic_store(&thread_ends, true);
+  record_wake();
+  pthread_join(thread, NULL);
+  sem_post(&worked);
+  return why;
+}
+
+static void *end_it(void *why) {
+  pthread_mutex_lock(&state_lock);
+  end(why);
+  pthread_mutex_unlock(&state_lock);
+  sem_post(&worked);
+  return why;
+}
+
+/* How it ended for all that is known: a later end replaces it. */
+static void *write_all(void *why) {
+  pthread_mutex_lock(&state_lock);
+  if (state == RUNNING || state == ENDING) flush(true), write_clock(), write_end(why);
+  pthread_mutex_unlock(&state_lock);
+  sem_post(&worked);
+  return why;
+}
+
+static uint64_t records_seen(void) { return atomic_load(&records_written) + atomic_load(&records_dropped); }
+
+static bool done_in_time(void) {
+  struct timespec at;
+  clock_gettime(CLOCK_REALTIME, &at);
+  at.tv_sec += PATIENCE_S;
+  while (sem_timedwait(&worked, &at) != 0)
+    if (errno != EINTR) return false;
+  return true;
+}
+
+static void wait_for(void *(*work)(void *), const char *why) {
+  pthread_t worker;
+  uint64_t before;
+  if (stuck) return;
+  if (pthread_create(&worker, NULL, work, (void *)why) == 0) pthread_detach(worker);
+  else work((void *)why);
+  do {
+    before = records_seen();
+    if (done_in_time()) return;
+  } while (before != records_seen());
+  stuck = true;
+  file_note("stuck", "CUPTI did not give its last records back when the recording ended, so they are missing: another tool in the "
+                     "program held it up.");
+}
+
 /* --- start and stop */
 static void in_forked_child(void) { /* it has no CUDA, no thread of ours, and the file is its parent's */
   records_refuse();
@@ -216,21 +271,15 @@ static void in_forked_child(void) { /* it has no CUDA, no thread of ours, and th
 
 static void at_exit(void) {
   if (state == OVER || state == OFF) return;
-  atomic_store(&thread_ends, true);
-  record_wake();
-  pthread_join(thread, NULL);
-  pthread_mutex_lock(&state_lock);
-  end(atomic_load(&reason) ? atomic_load(&reason) : "exit");
-  pthread_mutex_unlock(&state_lock);
+  stacks_ends_here();
+  wait_for(stop_tending, NULL);
+  wait_for(end_it, atomic_load(&reason) ? atomic_load(&reason) : "exit");
 }
 
 /* Python ends. After Ctrl-C it then ends itself with the signal, and nothing is asked any more; but the program around an
- * interpreter may also go on. So what there is is written, and how it ended for all that is known: a later end replaces it. */
+ * interpreter may also go on. So what there is is written. */
 static void at_python_exit(void) {
-  if (state != RUNNING && state != ENDING) return; /* in a forked child the lock may be held by nobody */
-  pthread_mutex_lock(&state_lock);
-  if (state == RUNNING || state == ENDING) flush(true), write_clock(), write_end("exit");
-  pthread_mutex_unlock(&state_lock);
+  if (state == RUNNING || state == ENDING) wait_for(write_all, "exit");
 }
 
 static bool start(char *problem, size_t room) {
@@ -254,7 +303,7 @@ static bool start(char *problem, size_t room) {
   process_write();
   write_clock();
   if (!records_start()) return snprintf(problem, room, "CUPTI takes no buffers"), file_note("no-cupti", problem), false;
-  if (!prepared) sem_init(&wake, 0, 0), pthread_atfork(NULL, NULL, in_forked_child), atexit(at_exit), python_at_exit(at_python_exit);
+  if (!prepared) sem_init(&wake, 0, 0), sem_init(&worked, 0, 0), pthread_atfork(NULL, NULL, in_forked_child), atexit(at_exit), python_at_exit(at_python_exit);
   prepared = true;
   began = now_ns(CLOCK_MONOTONIC);
   state = WAITING;
@@ -307,14 +356,11 @@ EXPORTED int gapless_recorder_stop(void) {
   int (*current)(CUcontext *) = (int (*)(CUcontext *))cuda_function("cuCtxGetCurrent");
   int (*synchronize)(void) = (int (*)(void))cuda_function("cuCtxSynchronize");
   CUcontext context = NULL;
-  atomic_store(&thread_ends, true);
-  record_wake();
-  pthread_join(thread, NULL);
+  stacks_ends_here();
+  wait_for(stop_tending, NULL);
   if (state == RUNNING) was_all("stop"); /* the wait below is not the program's */
   if (current && synchronize && current(&context) == 0 && context) synchronize();
-  pthread_mutex_lock(&state_lock);
-  end("stop");
-  pthread_mutex_unlock(&state_lock);
-  file_forget();
+  wait_for(end_it, "stop");
+  if (!stuck) file_forget();
   return 0;
 }

@@ -124,7 +124,8 @@ bool stacks_start(void);
 void stacks_call(CUpti_CallbackDomain domain, uint32_t correlation);
 void stacks_drain(void);
 uint64_t stacks_asked(void); /* how many calls were asked for their line so far */
-bool stacks_unanswered(uint32_t last, bool here); /* were many calls, or the last of this thread, after that correlation? */
+void stacks_ends_here(void); /* the calling thread is in no call, and ends the recording */
+bool stacks_unanswered(uint32_t last); /* were many calls, or the last of that thread, after that correlation? */
 bool stacks_saw_profiler(void);                   /* was a call made from within torch.profiler? */
 void stacks_names(uint32_t *file, uint32_t *function, const char *file_text, size_t file_bytes, const char *function_text,
                   size_t function_bytes);

@@ -183,9 +183,13 @@ uint64_t stacks_asked(void) {
   return sum;
 }
 
-bool stacks_unanswered(uint32_t last, bool here) {
+static struct lane *ended_by; /* a thread that is in no call while the recording ends */
+
+void stacks_ends_here(void) { ended_by = mine; }
+
+bool stacks_unanswered(uint32_t last) {
   enum { IN_PROGRESS = 64 }; /* numbers of calls that may still run */
-  if (here && mine && mine->last_of_runtime > last) return true;
+  if (ended_by && ended_by->last_of_runtime > last) return true;
   for (int i = 0; lanes && i < atomic_load(&lanes_used); i++)
     if (lanes[i].last_of_runtime > last && lanes[i].last_of_runtime - last > IN_PROGRESS) return true;
   return false;
@@ -226,7 +230,7 @@ bool stacks_start(void) {
   memset(word_table, 0, sizeof word_table);
   stack_count = word_count = 0;
   new_words.count = new_stacks.count = 0;
-  saw_profiler = false;
+  saw_profiler = false, ended_by = NULL;
   pthread_mutex_unlock(&words_lock);
   for (int i = 0; i < atomic_load(&lanes_used); i++) {
     memset(lanes[i].cache, 0, sizeof lanes[i].cache);
