@@ -10,7 +10,7 @@ from gapless.model.errors import GaplessError
 from gapless.model.happens_before import Happened, happened_in, issue_order, order
 from gapless.model.kinds import MemoryKind, OpKind, StreamKind
 from gapless.model.machine import Machine
-from gapless.model.program import Grid, Program
+from gapless.model.program import Grid, Program, Word
 from gapless.model.races import MOST, RaceClass, Races, find_races
 from gapless.model.schedule import schedule
 from gapless.model.tape import read
@@ -740,3 +740,110 @@ def test_an_order_by_a_value_alone_is_a_warning_and_its_repair_waits_for_nothing
     assert "only a value in memory orders the two, which CUDA cannot see" in str(race)
     (race,) = find_races(program)  # no run: nothing says which store ended the wait
     assert race.kind is RaceClass.ERROR
+
+
+def run_of(program: Program, go: Word) -> Races:
+    """The races of a run in which the host ends all waits for a word at last."""
+    with program.thread("GO"):
+        program.host(10 * ms)
+        go.store(9)
+    return find_races(program, happened_in(schedule(program)))
+
+
+def test_a_peer_copy_that_is_put_off_holds_up_both_devices():
+    """R3.7, R5.9: it waits for what waits for a value, and what comes later waits for it, on the other device too."""
+    program = Program()
+    b, go, x = program.stream("b", StreamKind.BLOCKING), program.word("go"), program.buffer("X", 100)
+    b.wait_value(go, 9)
+    program.set_device(1)
+    program.p2p(1 * ms, 100, to=0, src=program.buffer("Y", 100), dst=x)
+    b.kernel(1 * ms, reads=[x])
+    assert not run_of(program, go)
+
+
+def test_a_query_of_what_is_not_over_keeps_nobody_waiting():
+    """R5.9: the store comes after it, and so does what the store ends."""
+    program = Program()
+    s, go, x = program.stream("s", NON_BLOCKING), program.word("go"), program.buffer("X", 100, MemoryKind.PINNED)
+    s.wait_value(go, 1)
+    s.h2d(1 * ms, 100, src=x, dst=program.buffer("D", 100))
+    program.write(x)
+    s.query()
+    go.store(1)
+    (race,) = run_of(program, go)
+    assert (race.kind, race.unseen) == (RaceClass.WARNING, True)
+
+
+def test_a_launch_waits_for_no_stream_but_those_before_it():
+    """R7.1, R5.9: a graph launched while another stream waits for a value may be what the value comes after."""
+    program = Program()
+    a, b, go = program.stream("a", NON_BLOCKING), program.stream("b", NON_BLOCKING), program.word("go")
+    x = program.buffer("X", 100)
+    b.capture()
+    b.kernel(1 * ms, writes=[x])
+    graph = b.end_capture()
+    a.wait_value(go, 1)
+    a.kernel(1 * ms, reads=[x])
+    b.launch(graph)
+    b.write_value(go, 1)
+    (race,) = run_of(program, go)
+    assert (race.kind, race.unseen) == (RaceClass.WARNING, True)
+
+
+def test_launches_of_a_graph_keep_their_order_where_the_first_waits_for_a_value():
+    """R7.1, R5.9: the second one stands in another stream."""
+    program = Program()
+    a, b, go = program.stream("a", NON_BLOCKING), program.stream("b", NON_BLOCKING), program.word("go")
+    b.capture()
+    b.kernel(1 * ms, writes=[program.buffer("X", 100)])
+    graph = b.end_capture()
+    a.wait_value(go, 9)
+    a.launch(graph)
+    b.launch(graph)
+    assert not run_of(program, go)
+
+
+def test_synchronising_the_default_stream_covers_what_a_later_operation_of_it_took_over():
+    """R2.5, R5.9: another thread issues that operation while this one waits."""
+    program = Program()
+    b, go, x = program.stream("b", StreamKind.BLOCKING), program.word("go"), program.buffer("X", 100, MemoryKind.PINNED)
+    b.wait_value(go, 9)
+    b.d2h(1 * ms, 100, src=program.buffer("D", 100), dst=x)
+    with program.thread("T"):
+        program.host(1 * ms)
+        program.legacy().sync()
+        program.read(x)
+    with program.thread("U"):
+        program.host(2 * ms)
+        program.legacy().kernel(1 * ms)
+    assert not run_of(program, go).errors
+
+
+def test_a_name_means_the_memory_that_it_had_when_a_call_was_made():
+    """R5.9, R8.2: the free has its turn after the name has new memory."""
+    program = Program()
+    a, b, go = program.stream("a", NON_BLOCKING), program.stream("b", NON_BLOCKING), program.word("go")
+    x = program.buffer("X", 100)
+    program.malloc(x)
+    a.wait_value(go, 9)
+    a.free(x)
+    program.malloc(x)
+    b.kernel(1 * ms, writes=[x])
+    assert not run_of(program, go)
+
+
+def test_every_free_is_remembered():
+    """A second free does not hide what comes after the first; one that came early not what comes after both."""
+    program = Program()
+    x = program.buffer("X", 100)
+    program.malloc(x)
+    first, second = program.free(x), program.free(x)
+    used = program.stream("s", NON_BLOCKING).kernel(1 * ms, reads=[x])
+    found = {(race.first.row, race.second.row) for race in find_races(program).errors}
+    assert found == {(first, second), (first, used), (second, used)}
+    program = Program()
+    s, go, x = program.stream("s", NON_BLOCKING), program.word("go"), program.buffer("X", 100)
+    s.wait_value(go, 9)
+    allocated, freed, used = s.malloc(x), program.free(x), s.kernel(1 * ms, reads=[x])
+    found = {tuple(sorted((race.first.row, race.second.row))) for race in run_of(program, go).errors}
+    assert found == {(allocated, freed), (freed, used)}

@@ -86,6 +86,7 @@ class Naive:
         events: dict[int, int | None] = {}  # event -> record row
         waits_of: dict[int, list[int]] = {}
         sent: dict[int, list[int]] = {}
+        received: dict[int, list[int]] = {}
         captures: dict[int, dict] = {}
         captured: dict[int, tuple[dict, list[int]]] = {}
         graphs: dict[int, dict] = {}
@@ -138,10 +139,13 @@ class Naive:
                 sent.setdefault(thing, []).append(row)
             elif call == CallKind.RECEIVE:
                 self.jobs.append((row, 0))
-                self.edge(("return", sent[thing].pop(0)), ("return", row))  # HB14
+                received.setdefault(thing, []).append(row)  # it may be called before the send
             else:
                 self.jobs.append((row, 0))
                 self.call(row, call, stream, thing, error, events, captures, graphs)
+        for message, receives in received.items():
+            for send, receive in zip(sent[message], receives, strict=False):
+                self.edge(("return", send), ("return", receive))  # HB14
 
     def call(self, row, call, stream, thing, error, events, captures, graphs) -> None:
         is_query = call == CallKind.QUERY and self.happened.errors is not None and error == 0
@@ -333,17 +337,19 @@ class Naive:
             y.memory = (buffer, now.get(buffer, 0))
             for x in seen:
                 if x.memory == y.memory:
-                    if first_malloc:
+                    turned = self.is_ordered(y.end, x.start)  # by a value, what was issued first may come last
+                    if (first_malloc and not turned) or (y.lifetime and call in FREES and turned):
                         race(x, y, RaceClass.UNALLOCATED)
                     shared = x.bytes[0] < y.bytes[1] and y.bytes[0] < x.bytes[1]
-                    if shared and (x.write or y.write) and not self.is_ordered(x.end, y.start):
+                    if shared and (x.write or y.write) and not turned and not self.is_ordered(x.end, y.start):
                         race(x, y, self.kind_of(x, y))
-            if y.memory in freed and self.is_ordered(freed[y.memory].end, y.start):
-                race(freed[y.memory], y, RaceClass.UNALLOCATED)
+            for free in freed.get(y.memory, ()):
+                if self.is_ordered(free.end, y.start):
+                    race(free, y, RaceClass.UNALLOCATED)
             if y.lifetime:
                 touched.add(buffer)
                 if call in FREES:
-                    freed[y.memory] = y
+                    freed.setdefault(y.memory, []).append(y)
             seen.append(y)
         return found
 

@@ -11,6 +11,7 @@ engines that take turns, a ``cudaFree`` that waits, a copy that was over long ag
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -21,7 +22,7 @@ import numpy as np
 from .happens_before import Happened, Moment, Step, issue_order, walk
 from .host_order import HostOrder, left_to_chance
 from .kinds import CallKind, Flag, MemoryKind, OpKind
-from .memory import ALLOCATIONS, FREES, Memory, memories, span
+from .memory import ALLOCATIONS, END, FREES, Memory, memories, span
 from .program import Program, ranges
 from .repairs import Names, Repair, Repairs
 
@@ -218,9 +219,12 @@ class _Check:
         lifetimes[made] = np.isin(rows.call[made], (*ALLOCATIONS, *FREES))
         self._lifetimes: list[bool] = lifetimes.tolist()
         self._naming = memories(program, made)
-        self._now = list(self._naming.first)
+        self._position = {row: at for at, row in enumerate(issued)} if lifetimes.any() or self._naming.then else {}
+        self._renamed: dict[int, list[tuple[int, int]]] = {}  # buffer -> from where on it is which memory
+        for row, memory in sorted(self._naming.then.items(), key=lambda item: self._position[item[0]]):
+            self._renamed.setdefault(self._objects[row], []).append((self._position[row], memory))
         self._memory: dict[int, Memory[Use]] = {}
-        self._freed: dict[int, Use] = {}
+        self._freed: dict[int, list[Use]] = {}
         self._called: dict[int, tuple[str, ...]] = {}
         self._early: dict[int, list[Use]] = {memory: [] for memory in self._naming.unborn}
 
@@ -230,8 +234,6 @@ class _Check:
         for step in walk(self.program, self.happened):
             row = step.row
             runs[row] = step.run
-            if row in self._naming.then:
-                self._now[self._objects[row]] = self._naming.then[row]
             if self._only is None or row in self._only:
                 first, end = self._ranges[row]
                 for access in range(first, end):
@@ -254,21 +256,30 @@ class _Check:
 
     def _allocation(self, step: Step, buffer: int) -> None:
         """Allocating and freeing write all of the memory (9.2): every use lies between the two (R8.1)."""
-        memory, bytes_ = self._now[buffer], span(self.program, buffer)
+        memory, bytes_ = self._memory_of(step, buffer), span(self.program, buffer)
         use = Use(step, buffer, True, self._ops[step.row] < 0, lifetime=True)
         self._meet(use, bytes_)
         if self._calls[step.row] in FREES:
-            self._freed[memory] = use
-            self._early.pop(memory, None)
+            self._freed.setdefault(memory, []).append(use)
         else:
-            self._freed.pop(memory, None)
+            at, frees = self._position[step.by], self._freed.pop(memory, ())
+            if later := [free for free in frees if self._position[free.step.by] > at]:  # their turn came first (R5.9)
+                self._freed[memory] = later
             for early in self._early.pop(memory, ()):
                 if early.step is not step:
                     self._found(RaceClass.UNALLOCATED, early, use, misplaced=True)
 
+    def _memory_of(self, step: Step, buffer: int) -> int:
+        """Give the memory that a buffer named when the call was issued: what waits for a value runs later (R5.9)."""
+        renamed = self._renamed.get(buffer)
+        if renamed is None:
+            return self._naming.first[buffer]
+        at = bisect_right(renamed, (self._position[step.by], END)) - 1
+        return renamed[at][1] if at >= 0 else self._naming.first[buffer]
+
     def _meet(self, use: Use, bytes_: tuple[int, int]) -> None:
         """Find what conflicts with an access, and keep it."""
-        step, number = use.step, self._now[use.buffer]
+        step, number = use.step, self._memory_of(use.step, use.buffer)
         memory = self._memory.get(number)
         if memory is None:
             memory = self._memory[number] = Memory[Use](self._naming.layouts[use.buffer])
@@ -280,13 +291,14 @@ class _Check:
             if other.step is not step:
                 self._found(_kind(other, use), other, use)
         if number in self._freed and not (use.lifetime and self._calls[step.row] in ALLOCATIONS):
-            self._found(RaceClass.UNALLOCATED, self._freed[number], use, misplaced=True)
+            for free in self._freed[number]:
+                self._found(RaceClass.UNALLOCATED, free, use, misplaced=True)
         if number in self._early:
             self._early[number].append(use)
 
     def _found(self, kind: RaceClass, first: Use, second: Use, misplaced: bool = False) -> None:
         x, y = first.step, second.step
-        key = x.row, x.run, y.row, y.run, self._now[second.buffer]
+        key = x.row, x.run, y.row, y.run, self._memory_of(y, second.buffer)
         pair = self._pairs.get(key)
         if pair is None:
             if len(self._pairs) >= MOST:

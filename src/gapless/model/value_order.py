@@ -26,6 +26,7 @@ class ValueWalk(Walk):
         self._held: list[deque[int]] = [deque() for _ in self._streams]  # rows that are put off, by stream
         self._waiting: list[deque[int]] = [deque() for _ in program.threads]  # calls that are not made yet
         self._number = {row: number for number, row in enumerate(self._issued)}
+        self._launches: dict[int, list[int]] = {}  # graph -> its launches that are put off
         self._stands_for: dict[int, int] = {}  # event -> its record, as far as calls have come
         self._done: set[int] = set()
         self._at = 0  # place in the order of issue of what has its turn
@@ -41,9 +42,7 @@ class ValueWalk(Walk):
         while any(self._held) or any(self._waiting):  # something that no rule explains: then without an edge
             heads = [rows[0] for rows in self._held if rows]
             if heads:
-                row = min(heads, key=self._number.__getitem__)
-                self._held[self._on[row]].popleft()
-                yield from self._run(row)
+                yield from self._run(min(heads, key=self._number.__getitem__))
             else:
                 yield from self._make(next(rows for rows in self._waiting if rows).popleft())
             yield from self._go_on()
@@ -56,7 +55,7 @@ class ValueWalk(Walk):
             for rows in self._held:
                 while rows and self._may_run(rows[0]):
                     again = True
-                    yield from self._run(rows.popleft())
+                    yield from self._run(rows[0])
             for rows in self._waiting:
                 while rows and self._may_be_made(rows[0]):
                     again = True
@@ -68,6 +67,8 @@ class ValueWalk(Walk):
         call, thread = self._calls[row], self._threads[row]
         if self._inside[thread] >= 0 and self._inside[thread] not in self._done:
             return False
+        if self._failed(row):  # as a query does of what is not over: it waits for nothing
+            return True
         if call == CallKind.RECEIVE:
             return bool(self._sent[self._objects[row]])
         if call == CallKind.SYNC_DEVICE:
@@ -87,33 +88,54 @@ class ValueWalk(Walk):
             yield self._call(row)
             self._done.add(row)
         elif row not in self._batched and not self._failed(row):
-            stream, event = self._on[row], self._objects[row]
-            if stream in self._capturing or (op == OpKind.WAIT and event in self._captured_events):
+            stream, thing = self._on[row], self._objects[row]
+            if stream in self._capturing or (op == OpKind.WAIT and thing in self._captured_events):
                 yield from self._put(row, op)
                 self._done.add(row)
                 return
             if op == OpKind.WAIT:
-                self._about[row] = self._stands_for.get(event, -1)
+                self._about[row] = self._stands_for.get(thing, -1)
             elif op == OpKind.RECORD:
-                self._stands_for[event] = row
+                self._stands_for[thing] = row
             if self._completes[row]:
                 self._inside[self._threads[row]] = row
             self._put_off(row)
-            self._held[stream].append(row)
+            for s in self._stands_in(row):
+                self._held[s].append(row)
+            if op == OpKind.GRAPH:
+                self._launches.setdefault(thing, []).append(row)
 
     # ---------------------------------------------------------------------------------------------------- operations
 
+    def _stands_in(self, row: int) -> list[int]:
+        """Give the streams in which an operation stands: a synchronous peer copy in both legacy streams (R3.7)."""
+        elsewhere = self._elsewhere(row) if self._is_peer_copy(row) else []
+        return [self._on[row], *(s for s, other in enumerate(self._streams) if other.legacy and other in elsewhere)]
+
+    def _is_peer_copy(self, row: int) -> bool:
+        return self._ops[row] == OpKind.P2P and self._calls[row] == CallKind.COPY_SYNC
+
     def _may_run(self, row: int) -> bool:
-        op, stream = self._ops[row], self._streams[self._on[row]]
+        op, stream, stands_in = self._ops[row], self._streams[self._on[row]], self._stands_in(row)
+        if any(self._held[s][0] != row for s in stands_in):
+            return False
         if op in (OpKind.WAIT_VALUE, OpKind.MALLOC) and self._happened.behind.get(row, -1) not in {-1, *self._done}:
             return False
         if op == OpKind.WAIT and self._about[row] not in {-1, *self._done}:
             return False
-        everywhere = op == OpKind.GRAPH or (op == OpKind.P2P and self._calls[row] == CallKind.COPY_SYNC)
-        others = range(len(self._streams)) if everywhere else self._fenced_by(self._on[row])
-        if not stream.legacy and not everywhere:
+        if op == OpKind.GRAPH and self._launches[self._objects[row]][0] != row:
+            return False  # R7.1: behind the launch before, wherever that stands
+        if op == OpKind.GRAPH and self._waits_for_events(row):
+            others = [s for s in range(len(self._streams)) if s != self._on[row]]
+        elif stream.legacy:
+            others = [other for s in stands_in for other in self._fenced_by(s)]
+        else:
             others = [s for s, other in enumerate(self._streams) if other in stream.held_by]
-        return not self._is_held([s for s in others if s != self._on[row]], row)
+        return not self._is_held(others, row)
+
+    def _waits_for_events(self, row: int) -> bool:
+        graph = self._graphs[self._objects[row]]
+        return graph is not None and any(self._ops[node.row] == OpKind.WAIT for node in graph.nodes)
 
     def _whole(self, stream: StreamState) -> list[State]:
         """Give all work of a stream that was issued before what has its turn; what came later may have been there."""
@@ -122,8 +144,17 @@ class ValueWalk(Walk):
         before = [state for number, state in self._history[id(stream)] if number < self._at]
         return [before[-1], *stream.overtaken] if before else []
 
+    def _of_stream(self, stream: int) -> list[State]:
+        """Give all that synchronising a stream covers, of the legacy one also where a later operation took it over."""
+        covered = (self._streams[s] for s in (stream, *self._fenced_by(stream)))
+        return [state for s in covered for state in self._whole(s)]
+
     def _run(self, row: int) -> Iterator[Step]:
         op = self._ops[row]
+        for s in self._stands_in(row):
+            self._held[s].remove(row)
+        if op == OpKind.GRAPH:
+            self._launches[self._objects[row]].remove(row)
         self._at, self._mine = self._number[row], self._streams[self._on[row]]
         if op == OpKind.BATCH:
             yield from self._batch(row)
