@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from gapless.cli import main
+from gapless.model import native
 from gapless.model.errors import GaplessError
 from gapless.model.extras import install_line
 from gapless.recorder import blocks, library
@@ -41,7 +42,7 @@ def test_it_loads_without_cuda_and_says_what_is_missing(fake: Any, tmp_path: Pat
 
 
 def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library.shutil, "which", lambda name: None)
+    monkeypatch.setattr(native.shutil, "which", lambda name: None)
     monkeypatch.delenv("CC", raising=False)
     with pytest.raises(GaplessError, match="no C compiler: install one"):
         library.find_library()

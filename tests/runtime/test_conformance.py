@@ -11,6 +11,7 @@ from gapless.runtime.devices.cuda import is_available
 from gapless.runtime.devices.host import Host
 from gapless.runtime.devices.simulated import Simulated
 from gapless.testing.conformance import CHECKS
+from staged_host import StagedHost
 
 
 def _cuda() -> Device:
@@ -23,6 +24,9 @@ DEVICES = {
     "host": Host,
     "simulated": Simulated,
     "explored": lambda: Simulated(seed=1),
+    "explored without order": lambda: Simulated(seed=2, pools=True),
+    "staged by Python": StagedHost,
+    "staged by C": lambda: StagedHost(pools=True),
     "cuda": _cuda,
 }
 

@@ -536,7 +536,7 @@ class SlowCaller(Simulated):
     ("made", "options"),
     [
         (Simulated, {"threads": 2, "slots": 2}),
-        (lambda: Simulated(raw=True), {"threads": 2, "slots": 2}),
+        (lambda: Simulated(pools=True), {"threads": 2, "slots": 2}),
         (Simulated, {"threads": 1, "slots": 1, "chunk": "1 MiB"}),
         (SlowCaller, {"threads": 0, "slots": 4}),
     ],
@@ -636,7 +636,7 @@ def test_source_is_not_asked_after_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_copies_that_need_no_wait_have_none() -> None:
     """A crew's lane copies at once where no event is named."""
-    crew = Host().crew(1)
+    crew = Host().crew(1, 1)
     target = np.zeros(3)
     crew.submit(0, "token", Copies([(target, np.ones(3))]))
     assert crew.next().token == "token"

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gapless.runtime import calibrate
 from gapless.runtime.pipeline import Pipeline
 from staged_host import StagedHost
 
@@ -15,20 +14,10 @@ X = np.random.default_rng(4).random(30_000, dtype=np.float32)
 Y = 2 * X + 1
 
 
-@pytest.fixture(autouse=True)
-def known_costs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give it costs: what this machine's threads do is not the question."""
-    costs = calibrate.Costs(
-        h2d_latency=2e3, h2d_rate=50.0, d2h_latency=2e3, d2h_rate=50.0, both=((1 << 20, 40.0, 40.0),), call=2e4,
-        direct=5e4, staged=2e5, lanes=1e5, host_copy=((1, 10.0), (4, 30.0)), register=float("inf"),
-    )  # fmt: skip
-    monkeypatch.setitem(calibrate._known, "staged host", costs)
-
-
-@pytest.mark.parametrize(("threads", "raw"), [(0, False), (3, False), (3, True)])
+@pytest.mark.parametrize(("threads", "pools"), [(0, False), (3, False), (3, True)])
 @pytest.mark.parametrize("slots", [1, 2, 5])
-def test_every_pairing_of_pinned_and_pageable(slots: int, threads: int, raw: bool) -> None:
-    device = StagedHost(raw=raw)
+def test_every_pairing_of_pinned_and_pageable(slots: int, threads: int, pools: bool) -> None:
+    device = StagedHost(pools=pools)
     pinned, target = device.pinned(X.nbytes).view(np.float32), device.pinned(X.nbytes).view(np.float32)
     pinned[:] = X
     with Pipeline(lambda a: 2 * a + 1, device=device, slots=slots, threads=threads, chunk=2000) as pipe:
@@ -38,10 +27,10 @@ def test_every_pairing_of_pinned_and_pageable(slots: int, threads: int, raw: boo
                 assert np.array_equal(pipe(source, out=out), Y)
 
 
-@pytest.mark.parametrize(("threads", "raw"), [(0, False), (3, False), (3, True)])
-def test_streams_whose_results_are_kept_and_dropped(threads: int, raw: bool) -> None:
+@pytest.mark.parametrize(("threads", "pools"), [(0, False), (3, False), (3, True)])
+def test_streams_whose_results_are_kept_and_dropped(threads: int, pools: bool) -> None:
     rng = np.random.default_rng(6)
-    device = StagedHost(raw=raw)
+    device = StagedHost(pools=pools)
     with Pipeline(lambda a: 2 * a + 1, device=device, slots=3, threads=threads) as pipe:
         for _ in range(8):
             sizes = rng.integers(1, 3000, 25)
@@ -55,8 +44,8 @@ def test_streams_whose_results_are_kept_and_dropped(threads: int, raw: bool) -> 
 class Tight(StagedHost):
     """One allocation of device memory fails."""
 
-    def __init__(self, failing: int, *, raw: bool) -> None:
-        super().__init__(raw=raw)
+    def __init__(self, failing: int, *, pools: bool) -> None:
+        super().__init__(pools=pools)
         self.left = failing
 
     def memory(self, nbytes: int) -> Any:
@@ -67,14 +56,14 @@ class Tight(StagedHost):
 
 
 @pytest.mark.parametrize("threads", [0, 4])
-@pytest.mark.parametrize("raw", [False, True])
+@pytest.mark.parametrize("pools", [False, True])
 @pytest.mark.parametrize("pinned", [False, True])
 @pytest.mark.parametrize("failing", [1, 2, 4])
 def test_what_has_arrived_is_not_done_again_when_memory_runs_out(
-    threads: int, raw: bool, pinned: bool, failing: int
+    threads: int, pools: bool, pinned: bool, failing: int
 ) -> None:
     """Results that lie where their input lay would be computed from results."""
-    device = Tight(failing, raw=raw)
+    device = Tight(failing, pools=pools)
     x = device.pinned(X.nbytes).view(np.float32) if pinned else np.empty_like(X)
     for _ in range(5):
         device.left = failing
@@ -88,8 +77,8 @@ def test_what_has_arrived_is_not_done_again_when_memory_runs_out(
         assert len(pipe.report().notes) == 1
 
 
-@pytest.mark.parametrize("raw", [False, True])
-def test_a_failing_kernel_among_many_lanes(raw: bool) -> None:
+@pytest.mark.parametrize("pools", [False, True])
+def test_a_failing_kernel_among_many_lanes(pools: bool) -> None:
     """An error that a stream's own thread finds, after the lane has been asked to copy the result out."""
 
     def kernel(a: Any) -> Any:
@@ -97,7 +86,7 @@ def test_a_failing_kernel_among_many_lanes(raw: bool) -> None:
             raise LookupError("on purpose")
         return a
 
-    with Pipeline(kernel, device=StagedHost(raw=raw), slots=4, threads=4, chunk=4000) as pipe:
+    with Pipeline(kernel, device=StagedHost(pools=pools), slots=4, threads=4, chunk=4000) as pipe:
         for _ in range(10):
             with pytest.raises(LookupError) as caught:
                 pipe(X)

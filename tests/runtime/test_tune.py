@@ -25,7 +25,6 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 # What an H200 with 16 cores told.
 H200 = Costs(
     h2d_latency=7.7e3, h2d_rate=55.4, d2h_latency=5.8e3, d2h_rate=55.2, call=13.6e3, direct=55e3, staged=250e3,
-    lanes=120e3,
     both=((MIB, 38.0, 38.0), (4 * MIB, 45.0, 46.0), (16 * MIB, 48.5, 48.5), (64 * MIB, 52.1, 50.3)),
     host_copy=((1, 9.1), (2, 16.0), (4, 28.0), (8, 45.0), (12, 50.0), (16, 49.0)), register=1 / 21.4,
 )  # fmt: skip
@@ -157,18 +156,25 @@ def test_trials_correct_what_the_model_says() -> None:
         for n in (1, 2)
     )
     between = two - one
-    as_said, twice = (replace(H200, trials=((False, 8, MIB, between * factor),)) for factor in (1.0, 2.0))
+    as_said, twice = (replace(H200, trials=((8, MIB, between * factor),)) for factor in (1.0, 2.0))
     said = makespan(PAGEABLE, H200, MIB, 8, "threads", 16)
     assert makespan(PAGEABLE, as_said, MIB, 8, "threads", 16) == pytest.approx(said, rel=1e-6)
     first = makespan(replace(PAGEABLE, bytes_in=MIB, bytes_out=MIB), H200, MIB, 8, "threads", 16)
     assert makespan(PAGEABLE, twice, MIB, 8, "threads", 16) == pytest.approx(2 * said - first, rel=1e-3)
-    bad = (False, 8, plain.chunk_bytes, 1e12)
-    good = (False, 8, plain.chunk_bytes // 8, between)
+    bad = (8, plain.chunk_bytes, 1e12)
+    good = (8, plain.chunk_bytes // 8, between)
     assert choose(PAGEABLE, replace(H200, trials=(bad, good)), Fixed(slots=8), cores=16).chunk_bytes < plain.chunk_bytes
-    assert (
-        choose(replace(PAGEABLE, lanes=True), replace(H200, trials=(bad,)), Fixed(slots=8), cores=16).predicted_ns
-        < 1e12
-    )
+
+
+def test_a_pool_needs_few_slots_and_one_thread_less_than_cpus() -> None:
+    pool = replace(H200, pools=True, staged=90e3)
+    plan = choose(PAGEABLE, pool, Fixed(), cores=16)
+    assert plan.threads == 15
+    assert plan.slots <= 8
+    assert "share each chunk" in str(plan)
+    assert choose(PAGEABLE, pool, Fixed(threads=3, slots=5), cores=16).threads == 3
+    slow = replace(pool, trials=((plan.slots, plan.chunk_bytes, 1e12), (12, plan.chunk_bytes, 1e5)))
+    assert choose(PAGEABLE, slow, Fixed(), cores=16).slots > plan.slots
 
 
 class Costly(Simulated):
@@ -177,12 +183,12 @@ class Costly(Simulated):
     timing_costs = True
 
 
-@pytest.mark.parametrize("raw", [False, True])
+@pytest.mark.parametrize("pools", [False, True])
 @pytest.mark.parametrize("pinned", [False, True])
-def test_what_was_not_timed_is_interpolated_and_said(raw: bool, pinned: bool) -> None:
+def test_what_was_not_timed_is_interpolated_and_said(pools: bool, pinned: bool) -> None:
     """It is not far from what would have been measured."""
     found = []
-    for device in (Simulated(raw=raw), Costly(raw=raw)):
+    for device in (Simulated(pools=pools), Costly(pools=pools)):
         x = device.pinned(1 << 18).view(np.float32) if pinned else np.zeros(1 << 16, np.float32)
         x[:] = 0
         with Pipeline(lambda a: a + 1, device=device, chunk=1 << 12, slots=2, threads=2) as pipe:

@@ -7,21 +7,16 @@ It needs CUPTI twice: the headers to be compiled, ``libcupti`` when a program ru
 from __future__ import annotations
 
 import ctypes
-import errno
-import hashlib
 import mmap
 import os
 import re
-import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from gapless.model import native
 from gapless.model.errors import GaplessError
 from gapless.model.extras import install_line
 from gapless.recorder.layouts import layout_source
@@ -29,16 +24,6 @@ from gapless.recorder.layouts import layout_source
 NAME = "libgapless-recorder.so"
 _HERE = Path(__file__).parent
 _ITS_FUNCTION = b"\0cuptiActivityRegisterCallbacks\0"  # in the table of names of every CUPTI
-_FLAGS = (
-    "-std=c11",
-    "-O2",
-    "-g1",
-    "-fPIC",
-    "-fvisibility=hidden",
-    "-ftls-model=initial-exec",
-    "-shared",
-    "-Wl,-z,defs",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +112,7 @@ def find_library() -> Path:
     Raises GaplessError with what to install where it cannot be compiled.
     """
     brought = _HERE / NAME
-    return brought if brought.is_file() else compile_here(_cache())
+    return brought if brought.is_file() else compile_here(native.cache_folder())
 
 
 def compile_here(root: Path) -> Path:
@@ -138,72 +123,31 @@ def compile_here(root: Path) -> Path:
     headers = next((cupti.headers for cupti in cuptis() if cupti.headers), None)
     if headers is None:
         raise GaplessError(f"{_no_cupti()}\n(This gapless runs from its source, so it needs CUPTI's headers as well.)")
-    compiler = os.environ.get("CC") or next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    compiler = native.find_compiler()
     if compiler is None:
         raise GaplessError(
             "gapless record has a small part in C, which is compiled once where gapless runs from its source, and "
             "found no C compiler: install one (on Debian or Ubuntu: apt install gcc), or install gapless from a wheel."
         )
     table = layout_source((headers / "cupti_activity.h").read_text(errors="replace"))
-    folder = root / f"recorder-{_fingerprint(compiler, table)}"
+    folder = root / f"recorder-{native.fingerprint(_sources(), compiler, *native.FLAGS, table)}"
     if not (folder / NAME).is_file():
         compile_library(folder, compiler, headers, table)
     return folder / NAME
 
 
 def compile_library(folder: Path, compiler: str, headers: Path, table: str) -> None:
-    """Compile the library into *folder*, all or nothing.
-
-    Raises GaplessError with the compiler's words, and where the folder cannot be written to.
-    """
-    with _kept_in(folder), tempfile.TemporaryDirectory(dir=folder) as work:
-        (Path(work) / "layouts.inc").write_text(table)
-        made = Path(work) / NAME
-        includes = ["-I", work, "-I", str(_HERE / "native" / "shim"), "-isystem", str(headers)]
-        sources = [str(file) for file in _sources() if file.suffix == ".c"]
-        line = [*compiler.split(), *_FLAGS, *includes, *sources, "-o", str(made), "-ldl", "-lpthread"]
-        try:
-            done = subprocess.run(line, capture_output=True, text=True, check=False)
-        except OSError as problem:
-            raise GaplessError(f"The C compiler {compiler} cannot be run: {problem.strerror}") from None
-        if done.returncode and "No space left on device" in done.stderr:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        if done.returncode:
-            said = "\n".join(done.stderr.strip().splitlines()[:8])
-            raise GaplessError(
-                f"{compiler} could not compile gapless's recorder with the headers in {headers}:\n{said}"
-            )
-        if not made.is_file():
-            raise GaplessError(
-                f"{compiler} was to compile gapless's recorder, and made nothing, without a complaint. Is it a C "
-                "compiler? CC names another one."
-            )
-        made.replace(folder / NAME)
-
-
-@contextmanager
-def _kept_in(folder: Path) -> Iterator[None]:
-    """Make the folder; say of what cannot be written to it that it is the cache, and how to have another one."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        yield
-    except OSError as problem:
-        raise GaplessError(
-            f"The recorder's library is compiled once and kept in {folder}, and that cannot be written to: "
-            f"{problem.strerror or problem}.\nXDG_CACHE_HOME names another folder for caches."
-        ) from None
+    """Compile the library into *folder*, all or nothing. Raises GaplessError, see ``native.compile_library``."""
+    includes = ["-ftls-model=initial-exec", "-I", str(_HERE / "native" / "shim"), "-isystem", str(headers)]
+    sources = [str(file) for file in _sources() if file.suffix == ".c"]
+    native.compile_library(
+        folder / NAME, compiler, [*includes, *sources], part="recorder", texts={"layouts.inc": table},
+        note=f" with the headers in {headers}",
+    )  # fmt: skip
 
 
 def _sources() -> list[Path]:
     return sorted((_HERE / "native").glob("*.[ch]")) + sorted((_HERE / "native" / "shim").glob("*.h"))
-
-
-def _fingerprint(compiler: str, table: str) -> str:
-    digest = hashlib.sha256(" ".join((compiler, *_FLAGS)).encode())
-    digest.update(table.encode())
-    for file in _sources():
-        digest.update(file.name.encode() + file.read_bytes())
-    return digest.hexdigest()[:16]
 
 
 def version() -> str:
@@ -212,7 +156,3 @@ def version() -> str:
         return metadata.version("gapless")
     except metadata.PackageNotFoundError:
         return ""
-
-
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gapless"

@@ -61,6 +61,7 @@ class MachineReport:
         c = self.costs
         h2d, d2h = c.both_rates(c.both[-1][0])
         copied = ", ".join(f"{threads}: {rate:.1f}" for threads, rate in c.host_copy)
+        kind = "threads" if c.pools else "threads of Python (no C compiler was there for better ones)"
         pinning = "cannot be done" if c.register == float("inf") else f"{1 / c.register:.1f} GB/s with undoing it"
         return "\n".join((
             self.device,
@@ -69,10 +70,9 @@ class MachineReport:
             f"  both ways at once    {h2d:8.2f} and {d2h:.2f} GB/s",
             f"  pageable, by driver  {_rate(self.machine.pageable_h2d_curve)} in, "
             f"{_rate(self.machine.pageable_d2h_curve)} out",
-            f"  staging, GB/s by threads: {copied}",
+            f"  staging, GB/s by {kind}: {copied}",
             f"  pinning in place: {pinning}",
-            f"  the host's time for a chunk: {c.direct / 1e3:.1f} us; staged {c.staged / 1e3:.1f} us, "
-            f"{c.lanes / 1e3:.1f} us where the staging threads launch",
+            f"  the host's time for a chunk: {c.direct / 1e3:.1f} us; staged {c.staged / 1e3:.1f} us",
         ))  # fmt: skip
 
     def to_json(self) -> str:

@@ -22,21 +22,22 @@ from gapless.model.kinds import OpKind
 
 from .chunks import cut
 from .cpus import usable
-from .devices import Copies, Device, Event, HostArray, Job, Launch
+from .devices import Copies, Device, Event, HostArray, Job
 from .flow import flow
 from .slots import Chunk, Passage, Ring
 
 MIB = 1 << 20
 IN_A_ROW = 4  # copies that are timed together
-VERSION = 5  # of the cache files
+VERSION = 6  # of the cache files
 LANES = (1, 2, 4, 8, 12, 16)  # threads that copy, as far as there are CPUs
 BLOCK = 4 * MIB  # that a thread copies at a time
-# Chunks of the ring's trials, and how many a slot. Half of the slots are tried with one size only.
-TRIALS = ((8 * MIB, 3), (4 * MIB, 4))
+# The ring's trials: bytes of a chunk, slots of a pool, part of the CPUs that are slots where each has a thread.
+TRIALS = ((8 * MIB, 12, 1), (8 * MIB, 6, 1), (4 * MIB, 6, 1), (4 * MIB, 12, 2))
+TRIED = 48  # chunks of a trial
 
 
-# What the ring did from and to pageable memory: whether lanes gave the commands, slots, bytes of a chunk, ns a chunk.
-Trial = tuple[bool, int, int, float]
+# What the ring did from and to pageable memory: slots, bytes of a chunk, ns a chunk.
+Trial = tuple[int, int, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +51,11 @@ class Costs:
     both: tuple[tuple[int, float, float], ...]  # (bytes of a copy, H2D rate, D2H rate) while both directions work
     call: float  # host time of the bare calls for a chunk
     direct: float  # host time of a chunk in the ring, where nothing is staged
-    staged: float  # the same where a crew stages it in and out: threads take turns at the interpreter
-    lanes: float  # the same where the crew's lanes give the commands, too
+    staged: float  # the same where a crew stages it in and out
     host_copy: tuple[tuple[int, float], ...]  # (threads, rate of all together) between pageable and pinned memory
     register: float  # ns a byte to pin memory in place and undo it; inf where it cannot be done
     trials: tuple[Trial, ...] = ()
+    pools: bool = False  # whether the threads that stage share each chunk
     link: bool = True  # whether there is a link at all
 
     def both_rates(self, size: int) -> tuple[float, float]:
@@ -72,10 +73,6 @@ class Costs:
                 return low[1] + max(threads - low[0], 0) / (high[0] - low[0]) * (high[1] - low[1])
         return self.host_copy[-1][1]
 
-    def host_ns(self, *, staged: bool, lanes: bool) -> float:
-        """Give the host time of a chunk in the ring."""
-        return self.direct if not staged else self.lanes if lanes else self.staged
-
     def limit_ns(self, bytes_in: int, bytes_out: int) -> float:
         """Give the least time for so many bytes each way at once: the yardstick of every report."""
         h2d, d2h = self.both_rates(self.both[-1][0])
@@ -87,7 +84,7 @@ class Costs:
 # Where nothing is copied over a link.
 HOST = Costs(
     h2d_latency=1e3, h2d_rate=8.0, d2h_latency=1e3, d2h_rate=8.0, both=((MIB, 8.0, 8.0),), call=1e5, direct=1e5,
-    staged=1e5, lanes=1e5, link=False, host_copy=((1, 8.0),), register=float("inf"),
+    staged=1e5, link=False, host_copy=((1, 8.0),), register=float("inf"),
 )  # fmt: skip
 
 _known: dict[str, Costs] = {}
@@ -130,9 +127,8 @@ def measure(device: Device, *, largest: int = 64 * MIB) -> Costs:
     rates = tuple((count, bench.staging(count)) for count in LANES if count <= usable())
     return Costs(
         h2d_latency=h2d_latency, h2d_rate=h2d_rate, d2h_latency=d2h_latency, d2h_rate=d2h_rate, both=both,
-        call=bench.call(), direct=bench.chunk(_by_caller, staged=False), staged=bench.chunk(_by_caller, staged=True),
-        lanes=bench.chunk(_by_lanes, staged=True), host_copy=rates, register=bench.register(),
-        trials=bench.trials() if device.real else (),
+        call=bench.call(), direct=bench.chunk(staged=False), staged=bench.chunk(staged=True), host_copy=rates,
+        register=bench.register(), trials=bench.trials() if device.real else (), pools=device.pools,
     )  # fmt: skip
 
 
@@ -154,7 +150,7 @@ class Bench:
         """Write memory, so that its pages are there, by as many threads as there are CPUs."""
         lanes, part = usable(), self.pinned[: min(BLOCK, self.largest)]
         part[:] = 1
-        crew = self.device.crew(lanes)
+        crew = self.device.crew(lanes, lanes)
         try:
             starts = range(0, len(array), len(part))
             for lane, low in enumerate(starts):
@@ -233,7 +229,7 @@ class Bench:
             events[2].wait()
         return float(median(times))
 
-    def chunk(self, launch: Launch, *, staged: bool, count: int = 64, size: int = 16 * 1024) -> float:
+    def chunk(self, *, staged: bool, count: int = 64, size: int = 16 * 1024) -> float:
         """Give the ns that the ring takes for a chunk so small that only the host's part counts."""
         slots = min(usable(), 8)
         ring, host = Ring(self.device, spins=not staged), self.pinned[: count * size]
@@ -243,7 +239,8 @@ class Bench:
         for _ in range(4):
             start = self.device.now_ns()
             chunks = cut([source], spans)
-            for _ in flow(ring, chunks, launch, _Into(target), slots=slots, staged=staged, log=deque()):
+            threads = slots if staged else 0
+            for _ in flow(ring, chunks, _kernel, _Into(target), slots=slots, threads=threads, log=deque()):
                 pass
             times.append(self.device.now_ns() - start)
         return float(median(times[1:])) / count
@@ -254,7 +251,7 @@ class Bench:
         Each has a block of pinned memory of its own, as a slot's thread has.
         """
         block = min(BLOCK, self.largest // threads)
-        crew, device = self.device.crew(threads), self.device
+        crew, device = self.device.crew(threads, threads), self.device
         blocks = max(6 * threads, 12) if device.real else threads
         times: list[int] = []
         try:
@@ -280,20 +277,20 @@ class Bench:
         found: list[Trial] = []
         ring, half = Ring(self.device, spins=False), len(self.pageable) // 2
         source, target = self.pageable[:half], self.pageable[half:]
-        most = usable() - 1  # one CPU is the caller's
-        ways = [(size, rounds, max(most, 2)) for size, rounds in TRIALS]  # the first allocates for all
-        ways.append((*TRIALS[1], max(most // 2, 2)))
-        for size, rounds, slots in ways:
-            for launch in (_by_lanes, _by_caller):
-                spans = [(low, low + size) for low in (number * size % half for number in range(rounds * slots))]
-                times: list[float] = []
-                for _ in range(2 if found else 3):
-                    log: deque[Passage] = deque()
-                    for _ in flow(ring, cut([source], spans), launch, _Into(target), slots=slots, log=log):
-                        pass
-                    ends = sorted([passage.unstaged[1] for passage in log if passage.unstaged is not None])
-                    times.append((ends[-1] - ends[slots - 1]) / (len(ends) - slots))
-                found.append((launch is _by_lanes, slots, size, min(times)))
+        threads = max(usable() - 1, 1)  # one CPU is the caller's
+        for size, slots, part in TRIALS:  # the first allocates for all
+            slots = slots if self.device.pools else max(threads // part, 2)
+            rounds = max(-(-TRIED // slots), 3)
+            spans = [(low, low + size) for low in (number * size % half for number in range(rounds * slots))]
+            times: list[float] = []
+            for _ in range(2 if found else 3):
+                log: deque[Passage] = deque()
+                chunks = cut([source], spans)
+                for _ in flow(ring, chunks, _kernel, _Into(target), slots=slots, threads=threads, log=log):
+                    pass
+                ends = sorted([passage.unstaged[1] for passage in log if passage.unstaged is not None])
+                times.append((ends[-1] - ends[slots - 1]) / (len(ends) - slots))
+            found.append((slots, size, min(times)))
         return tuple(found)
 
     def register(self) -> float:
@@ -309,17 +306,9 @@ class Bench:
         return float(median(times)) / self.largest
 
 
-def _by_caller(stream: Any, job: Job) -> tuple[Any, ...]:
-    """Stand for a kernel that the caller's thread calls."""
+def _kernel(stream: Any, job: Job) -> tuple[Any, ...]:
+    """Stand for a kernel."""
     return job.inputs
-
-
-def _by_lanes(stream: Any, job: Job) -> tuple[Any, ...]:
-    """Stand for a raw kernel."""
-    return job.inputs
-
-
-_by_lanes.in_any_thread = True  # pyright: ignore[reportFunctionMemberAccess]
 
 
 class _Into:

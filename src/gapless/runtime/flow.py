@@ -1,12 +1,8 @@
 """One run through the ring: who stages, who gives the commands, in which order, and how it ends.
 
-Where a crew stages, a lane goes on to stage its slot's next chunk in as soon as it has copied the results of the last
-one out: its copies are in order, and the copy out has waited for all else that used the slot's memory.
-
-Functions are called in the caller's thread, in order of the chunks (on the host device: in the slots' threads). Where a
-crew stages for a raw kernel, which runs nothing of the user's in Python, a lane takes a chunk all the way, and then
-whichever is next: it stages the input, gives the commands, waits and copies the results out. A lane that the system
-holds up holds up no other, and each change of threads that this saves takes longer than the commands do.
+The caller's thread gives all commands and calls the kernel, in order of the chunks (on the host device a slot's thread
+calls it). A crew copies between pageable and pinned memory: a chunk's input before its commands, its results after
+them. A slot gets its next chunk when the results of the last one are out of its memory.
 """
 
 from __future__ import annotations
@@ -21,10 +17,7 @@ import numpy as np
 from gapless.model.kinds import OpKind
 
 from .devices import Copied, Copies, Crew, Event, HostArray, Job, Launch, Source, out_of_memory
-from .slots import Chunk, Flight, Passage, Ring, RingMemoryError, Sink, Slot, is_timed, shape_of
-
-ANY = 1 << 30  # more news than there can be: which it is counts, not how much
-WAITING = 4  # chunks a lane that wait for one to be free: they take no memory yet
+from .slots import Chunk, Flight, Passage, Ring, RingMemoryError, Sink, is_timed, shape_of
 
 
 def flow(
@@ -35,20 +28,20 @@ def flow(
     *,
     slots: int,
     ahead: int = 0,
-    staged: bool = True,
+    threads: int = 1,
     straight: tuple[bool | None, bool | None] = (None, None),
     prompt: bool = True,
     log: deque[Passage],
 ) -> Iterator[Flight]:
     """Let chunks pass so many slots of a ring and give each, in order, when its results are back.
 
-    *ahead* bounds how many are in flight at once, at most one a slot. *staged*: pageable memory is copied by a crew, a
-    thread a slot; else by the caller. *straight*: whether the device copies from the inputs and to the targets as they
+    *ahead* bounds how many are in flight at once, at most one a slot. *threads* of a crew copy pageable memory; 0: the
+    caller does. *straight*: whether the device copies from the inputs and to the targets as they
     are; None: find out for each. *prompt*: the iterator lets nobody wait, so that free slots are filled before results
     are given. What goes wrong in a kernel or the iterator comes out at its chunk, after all earlier ones. However this
     ends, nothing is in flight after it, and no thread is left.
     """
-    run = Run(ring, launch, sink, slots=slots, ahead=ahead, staged=staged, straight=straight, prompt=prompt, log=log)
+    run = Run(ring, launch, sink, slots=slots, ahead=ahead, threads=threads, straight=straight, prompt=prompt, log=log)
     return run.flow(iter(chunks))
 
 
@@ -63,7 +56,7 @@ class Run:
         *,
         slots: int,
         ahead: int,
-        staged: bool,
+        threads: int,
         straight: tuple[bool | None, bool | None],
         prompt: bool,
         log: deque[Passage],
@@ -71,25 +64,19 @@ class Run:
         self.ring = ring
         self.prompt = prompt
         self.slots = ring.slots(slots)
-        ahead = min(ahead or slots, slots)
+        self.most = min(ahead or slots, slots)  # chunks in flight
         self.straight_in, self.straight_out = straight
         self.device = ring.device
         self.launch = launch
         self.sink = sink
         self.log = log
-        self.crew: Crew | None = ring.device.crew(slots) if staged else None
-        self.has_crew = staged
-        # A lane may have its slot's next chunk waiting, unless the source is the user's or chunks in flight are bound.
-        looks_ahead = staged and not sink.hands_over and ahead == slots
-        self.lanes_launch = staged and getattr(launch, "in_any_thread", False)
-        self.most = ahead * (1 if not looks_ahead else 1 + WAITING if self.lanes_launch else 2)
+        self.crew: Crew | None = ring.device.crew(slots, threads) if threads else None
+        self.has_crew = threads > 0
         self.flights: deque[Flight] = deque()  # in the ring, oldest first
         self.waiting: deque[Flight] = deque()  # those not issued yet
         self.stopped = False
-        self.last: dict[int, Flight] = {}  # what each slot was last used for
         self.next_slot = 0
         self.taken = 0  # number of the chunk to come
-        self.shared = 0  # chunks that lanes have been asked to take all the way, and have not said to be through
         self.pinned: Any = None  # an array that is known to be pinned
 
     def flow(self, chunks: Iterator[Chunk]) -> Iterator[Flight]:
@@ -116,17 +103,9 @@ class Run:
             self.stopped = True
             self.drain()
 
-    def is_free(self, slot: Slot) -> bool:
-        """Tell whether the results of the slot's last chunk are out of its memory, where a lane copies them out."""
-        last = self.last.get(slot.index)
-        return self.crew is None or last is None or last.back or last.error is not None
-
     def has_room(self) -> bool:
-        """Tell whether the next slot is free, or its lane has been asked to free it."""
-        slots = len(self.slots)
-        if len(self.flights) >= self.most:
-            return False
-        return self.lanes_launch or len(self.flights) < slots or self.flights[-slots].is_issued
+        """Tell whether the next slot is free: slots are used in turns, and chunks leave them in order."""
+        return len(self.flights) < self.most
 
     def take(self, source: Iterator[Chunk]) -> Iterator[Chunk] | None:
         """Let the next chunk into the ring; None when there are no more."""
@@ -143,10 +122,6 @@ class Run:
         self.taken = chunk.index + 1
         flight = Flight(chunk, slot, self.device.now_ns())
         self.flights.append(flight)
-        if self.lanes_launch and self.crew is not None:
-            self.shared += 1
-            self.crew.share(flight, lambda lane: self.set_out(flight, lane))
-            return source
         self.waiting.append(flight)
         try:
             self.begin(flight)
@@ -194,9 +169,8 @@ class Run:
 
     def issue(self) -> None:
         """Give the commands of all chunks whose turn it is and whose input is there."""
-        while self.waiting and self.waiting[0].ready and self.is_free(self.waiting[0].slot):
+        while self.waiting and self.waiting[0].ready:
             flight = self.waiting.popleft()
-            self.last[flight.slot.index] = flight
             flight.issued, flight.is_issued = self.device.now_ns(), True
             if flight.error is None:
                 self.give_commands(flight)
@@ -204,30 +178,6 @@ class Run:
                 raise flight.error
             if self.crew is not None and flight.error is None:
                 self.crew.submit(flight.slot.index, flight, Copies(flight.returns, after=flight.done))
-
-    def set_out(self, flight: Flight, lane: int) -> Copies:
-        """In a lane that is free: take a chunk on the way, through the lane's slot."""
-        if self.stopped:
-            return Copies([])
-        flight.slot, flight.begun = self.slots[lane], self.device.now_ns()
-        return Copies(self.places(flight), then=lambda: self.go_on(flight))
-
-    def go_on(self, flight: Flight) -> Copies | None:
-        """In a lane: give the commands of a chunk whose input is there, and say what to copy when they are over."""
-        if self.stopped:
-            return None
-        flight.issued, flight.is_issued = self.device.now_ns(), True
-        self.give_commands(flight)
-        if flight.error is not None:
-            return None
-        return Copies(flight.returns, after=flight.done, then=lambda: self.arrive(flight))
-
-    def arrive(self, flight: Flight) -> None:
-        """In a lane: leave the slot to the chunk to come."""
-        flight.times = self.times_of(flight)
-        if flight.spare is not None:
-            flight.slot.use_block(flight.spare)
-            flight.spare = None
 
     def give_commands(self, flight: Flight) -> None:
         """Put a chunk's copies and kernel into its slot's stream."""
@@ -309,8 +259,6 @@ class Run:
 
     def is_over(self, flight: Flight) -> bool:
         """Tell whether a chunk's results are back, without waiting."""
-        if self.lanes_launch:
-            return flight.back or (flight.error is not None and flight.ready)
         if flight.error is not None and not flight.is_issued:
             return flight.ready
         if not flight.is_issued:
@@ -321,38 +269,24 @@ class Run:
 
     def wait(self) -> None:
         """Wait until something has happened that may let the oldest chunk go on."""
-        if self.crew is not None and (self.lanes_launch or self.flights[0].error is None):
-            if not self.lanes_launch:  # the oldest chunk is to be given, or the next that waits to be issued
-                news = self.flights[0], self.waiting[0] if self.waiting else None
-                slot = self.last.get(self.waiting[0].slot.index) if self.waiting else None
-                copied = self.crew.next(ANY, (*news, slot))
-            elif self.sink.hands_over:
-                copied = self.crew.next(ANY, (self.flights[0],))
-            else:  # nobody waits for a single one
-                copied = self.crew.next(max(min(self.shared, self.most // 2), 1))
-            self.hear(copied)
-            return
-        self.settle(self.flights[0])
+        if self.crew is not None and self.flights[0].error is None:
+            self.hear(self.crew.next())
+        else:
+            self.settle(self.flights[0])
 
     def hear(self, copied: Copied) -> None:
-        """Take in what a lane of the crew has done."""
+        """Take in what the crew has done."""
         flight: Flight = copied.token
         if copied.error is not None and flight.error is None:
             flight.error = copied.error
-        spans = copied.spans or [None]
-        if self.lanes_launch:
-            self.shared -= 1
-            flight.ready, flight.back = True, flight.is_issued
-            flight.staged = spans[0] if flight.bytes_in else None
-            flight.unstaged = spans[-1] if flight.returns and len(spans) > 1 else None
-        elif flight.is_issued:
+        if flight.is_issued:
             flight.back = True
             if flight.error is None:
                 flight.times = self.times_of(flight)
-            flight.unstaged = spans[0] if flight.returns else None
+            flight.unstaged = copied.span if flight.returns else None
         else:
             flight.ready = True
-            flight.staged = spans[0]
+            flight.staged = copied.span
 
     def check(self, flight: Flight) -> None:
         """Raise what went wrong in a chunk, with the chunk's number."""
@@ -368,7 +302,7 @@ class Run:
             # Results that have arrived stay: the input may be where they are now.
             finished = [] if self.sink.ordered else [other for other in flights if self.has_arrived(other)]
             for other in finished:
-                if self.has_crew and not self.lanes_launch and not other.back:
+                if self.has_crew and not other.back:
                     other.times = self.times_of(other)
                 self.retire(other)
             rest = [other.chunk for other in flights if other not in finished]

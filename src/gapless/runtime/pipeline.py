@@ -114,7 +114,6 @@ class Pipeline:
         self._device = open_device(device)
         options = KernelOptions(arrays=arrays, outputs=output_specs(outputs), launch=launch)
         self._launch: Launch = self._device.kernel(kernel, options)
-        self._lanes_launch: bool = getattr(self._launch, "in_any_thread", False)  # where threads stage
         self._name = name_of(kernel)
         self._reduce = reduce
         self._priority = PRIORITIES[priority]
@@ -286,7 +285,7 @@ class Pipeline:
                 with self._ring(run) as ring:
                     flow: Any = pass_ring(
                         ring, chunks, self._launch, sink, slots=run.plan.slots, ahead=run.plan.ahead,
-                        staged=run.plan.threads > 0, straight=run.straight, prompt=run.is_prompt, log=run.log,
+                        threads=run.plan.threads, straight=run.straight, prompt=run.is_prompt, log=run.log,
                     )  # fmt: skip
                     try:
                         for flight in flow:
@@ -363,7 +362,6 @@ class Pipeline:
             Work(
                 rows=rows, bytes_in=bytes_in, bytes_out=bytes_out or rows,
                 kernel_ns=self._kernel_ns, call_ns=self._call_ns,
-                lanes=self._lanes_launch,
                 pageable_in=not all(map(self._straight, arrays)), pageable_out=self._device.stages and not pinned_out,
             )
         )  # fmt: skip
@@ -382,15 +380,19 @@ class Pipeline:
             why.append(
                 f"staging: by the caller: batches under {SMALL_BATCH >> 10} KiB are copied before a thread wakes"
             )
+        elif threads and self._device.pools:
+            slots = self._fixed.slots or BATCH_SLOTS
+            why.append("staging: by threads that share each batch")
         elif threads:  # how many batches come is not known: enough that the threads and the link are busy
             slots = threads = self._fixed.slots or self._fixed.threads or max(min(usable(), 8), 3)
-            why.append("staging: by threads, one a slot")
+            why.append("staging: by threads of Python, one a slot")
         why.append(f"slots: {slots}{', by hand' if self._fixed.slots or self._fixed.threads else ''}")
         if self._fixed.memory is not None:
             a_slot = 6 * size  # on the device in and out, pinned in, and up to three blocks of results (``Ring.spare``)
             slots = max(min(slots, self._fixed.memory // max(a_slot, 1)), 1)
             why.append(f"memory: bound by hand, which leaves {slots} slots for batches like the first")
-        threads, ahead = min(threads, slots), min(self._fixed.ahead or slots, slots)
+        threads = threads if self._device.pools else min(threads, slots)
+        ahead = min(self._fixed.ahead or slots, slots)
         return self._remember(replace(plan, slots=slots, streams=slots, threads=threads, ahead=ahead, why=tuple(why)))
 
     def _choose(self, work: Work) -> Plan:
@@ -441,7 +443,7 @@ class Pipeline:
         known = self._kernel_ns
         if seen_ns is not None and (known is None or not known / NEWS < seen_ns < known * NEWS):
             self._kernel_ns = seen_ns
-        call_ns = _call_ns(log) if self._device.stages and not self._lanes_launch else 0.0
+        call_ns = _call_ns(log) if self._device.stages else 0.0
         if not self._call_ns / NEWS <= call_ns <= self._call_ns * NEWS:
             self._call_ns = call_ns
         self._compare(run)
@@ -518,7 +520,8 @@ class _Run:
         note = _out_of_memory(plan, again=False)
         self.notes.append(note)
         warnings.warn(note, ResourceWarning, stacklevel=4)
-        self.plan = replace(plan, slots=slots, streams=slots, threads=min(plan.threads, slots), memory=plan.memory // 4,
+        threads = plan.threads if self._device.pools else min(plan.threads, slots)
+        self.plan = replace(plan, slots=slots, streams=slots, threads=threads, memory=plan.memory // 4,
                             ahead=min(plan.ahead, slots), why=(*plan.why, note))  # fmt: skip
         left = chain(unfinished, rest)
         return left if self.timed is not None else _halves(left)

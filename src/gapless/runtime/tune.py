@@ -6,9 +6,9 @@ A chunk passes stages: staged in, H2D, kernel, D2H, staged out. With n chunks in
     T(n) = S + (n - 1) · max(m, S / k)      S: all stages of one chunk, m: the longest stage over its servers
 
 (section 10: the closed form of a ring of k slots, and what it becomes with several threads in a stage). More chunks
-shorten what is not overlapped, S, and pay o more often. Where threads stage, the second part is corrected by trials:
-how often the ring really had a chunk through, over what the model says (memory bandwidth, caches and the interpreter's
-lock are no stage of their own).
+shorten what is not overlapped, S, and pay o more often. Threads of a pool share each chunk: they are one server. Where
+threads stage, the second part is corrected by trials: how often the ring really had a chunk through, over what the
+model says (memory bandwidth and caches are no stage of their own).
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 SIZES = tuple(int(base * 2**power) for power in range(10, 28) for base in (1, 1.5))  # 1 KiB to 192 MiB
 MOST_CHUNKS = 1 << 14  # more are never worth a thought
 KERNEL_RATE = 500.0  # bytes in a ns that a kernel is taken for, before one has been seen
+POOL_SLOTS = (6, 8, 12)  # where a pool stages: some are staged, some on the link; more would not stay in the cache
 DIRECT_SLOTS = 4  # copies have 4 channels a direction (R6.5): a fifth stream's copy may be held behind another's
 WORTH = 1.1  # times shorter that a run must be for buffers to be allocated anew
 FREE_SHARE = 0.5  # of the device memory that is free: what a ring may take
@@ -59,7 +60,6 @@ class Work:
     kernel_ns: float | None = None  # a byte of input (or output, where there is no input); None: not seen yet
     call_ns: float = 0.0  # that the caller's thread takes to call the kernel for a chunk, beyond the ring's own
     whole: bool = False  # the chunks are the user's batches: not to be cut
-    lanes: bool = False  # the threads that stage may launch the kernel themselves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ def choose(
         return _for_host(work, fixed, cores)
     staging = fixed.staging or _staging(work, costs, cores)
     best: tuple[float, int, int] | None = None
-    for slots in _slot_counts(work, fixed, staging, cores):
+    for slots in _slot_counts(costs, fixed, staging, cores):
         for size in _chunk_sizes(work, fixed):
             if not _fits(work, size, slots, staging, fixed, free) and size > _row_bytes(work):
                 continue
@@ -114,7 +114,9 @@ def choose(
         as_before = makespan(work, costs, before.chunk_bytes, before.slots, staging, cores)
         if as_before < WORTH * time:
             time, size, slots = as_before, before.chunk_bytes, before.slots
-    return _plan(work, fixed, size, slots, staging, time, _reasons(work, costs, fixed, size, slots, staging, cores))
+    threads = 0 if staging != "threads" else _threads(costs, fixed, slots, cores)
+    why = _reasons(work, costs, fixed, size, slots, staging, cores)
+    return _plan(work, fixed, size, slots, threads, staging, time, why)
 
 
 def makespan(work: Work, costs: Costs, size: int, slots: int, staging: str, cores: int) -> float:
@@ -126,7 +128,7 @@ def makespan(work: Work, costs: Costs, size: int, slots: int, staging: str, core
         pinned = work.bytes_in * work.pageable_in + work.bytes_out * work.pageable_out
         return time + (pinned * costs.register if staging == "register" else 0.0)
     through, between = _staged(work, costs, size, slots, cores)
-    return through + (chunks - 1) * between * _correction(work, costs, size, slots, cores)
+    return through + (chunks - 1) * between * _correction(costs, size, slots, cores)
 
 
 def _chunks(work: Work, size: int) -> int:
@@ -135,7 +137,7 @@ def _chunks(work: Work, size: int) -> int:
 
 def _staged(work: Work, costs: Costs, size: int, slots: int, cores: int) -> tuple[float, float]:
     """Give the ns that a chunk takes through a ring whose threads stage, and those from one chunk to the next."""
-    stages = _per_chunk(work, costs, size, "threads", min(slots, cores))
+    stages = _per_chunk(work, costs, size, "threads", _stagers(costs, slots, cores))
     through = sum(time for time, _ in stages)
     return through, max(through / slots, *(time / servers for time, servers in stages))
 
@@ -147,23 +149,22 @@ def _per_chunk(work: Work, costs: Costs, size: int, staging: str, threads: int) 
     return [(round(work_ns / chunks + fixed_ns), servers) for work_ns, fixed_ns, servers in stages]
 
 
-def _correction(work: Work, costs: Costs, size: int, slots: int, cores: int) -> float:
+def _correction(costs: Costs, size: int, slots: int, cores: int) -> float:
     """Give how many times longer than the model says the ring took for each chunk: in the trials of the nearest number
     of slots, between their sizes of a chunk.
     """
-    alike = [trial for trial in costs.trials if trial[0] is work.lanes]
-    if not alike:
+    if not costs.trials:
         return 1.0
-    nearest = min({trial[1] for trial in alike}, key=lambda count: abs(log2(slots / count)))
-    tried = sorted((log2(trial[2]), _missed(costs, trial, cores)) for trial in alike if trial[1] == nearest)
+    nearest = min({trial[0] for trial in costs.trials}, key=lambda count: abs(log2(slots / count)))
+    tried = sorted((log2(trial[1]), _missed(costs, trial, cores)) for trial in costs.trials if trial[0] == nearest)
     sizes, factors = zip(*tried, strict=True)
     return float(np.interp(log2(max(size, 1)), sizes, factors))
 
 
 @lru_cache(maxsize=64)
 def _missed(costs: Costs, trial: Trial, cores: int) -> float:
-    lanes, slots, size, took = trial
-    work = Work(rows=1, bytes_in=size, bytes_out=size, pageable_in=True, pageable_out=True, kernel_ns=0.0, lanes=lanes)
+    slots, size, took = trial
+    work = Work(rows=1, bytes_in=size, bytes_out=size, pageable_in=True, pageable_out=True, kernel_ns=0.0)
     return took / _staged(work, costs, size, slots, cores)[1]
 
 
@@ -175,12 +176,13 @@ def _stages(work: Work, costs: Costs, size: int, staging: str, threads: int) -> 
         (work.bytes_in / h2d, costs.h2d_latency, 1),
         (kernel * (work.bytes_in or work.bytes_out), 2e3, 1),
         (work.bytes_out / d2h, costs.d2h_latency, 1),
-        (0.0, work.call_ns + costs.host_ns(staged=staging == "threads", lanes=work.lanes), 1),
+        (0.0, work.call_ns + (costs.staged if staging == "threads" else costs.direct), 1),
     ]
     if staging == "threads":
-        rate = costs.staging_rate(threads) / threads
+        servers = 1 if costs.pools else threads
+        rate = costs.staging_rate(threads) / servers
         moved = work.bytes_in * work.pageable_in + work.bytes_out * work.pageable_out
-        stages.append((moved / rate, 0.0, threads))
+        stages.append((moved / rate, 0.0, servers))
     return stages
 
 
@@ -192,11 +194,27 @@ def _staging(work: Work, costs: Costs, cores: int) -> str:
     return "register" if costs.register < copied else "threads"
 
 
-def _slot_counts(work: Work, fixed: Fixed, staging: str, cores: int) -> Sequence[int]:
-    if fixed.slots is not None or (fixed.threads and staging == "threads"):
-        return (fixed.slots or fixed.threads or 1,)
+def _stagers(costs: Costs, slots: int, cores: int) -> int:
+    """Give how many threads stage: of a pool as many as CPUs but the caller's, else one a slot."""
+    return max(cores - 1, 1) if costs.pools else min(slots, cores)
+
+
+def _threads(costs: Costs, fixed: Fixed, slots: int, cores: int) -> int:
+    """Give how many threads a plan has."""
+    if fixed.threads is not None:
+        return fixed.threads
+    return _stagers(costs, slots, cores) if costs.pools else slots
+
+
+def _slot_counts(costs: Costs, fixed: Fixed, staging: str, cores: int) -> Sequence[int]:
+    if fixed.slots is not None:
+        return (fixed.slots,)
     if staging != "threads":
         return (DIRECT_SLOTS,)
+    if costs.pools:
+        return POOL_SLOTS
+    if fixed.threads:
+        return (fixed.threads,)
     return sorted({count for count in (2, 4, 8, 12, 16, cores - 1) if 2 <= count < cores} or {2})  # one is the caller's
 
 
@@ -228,7 +246,9 @@ def _fits(work: Work, size: int, slots: int, staging: str, fixed: Fixed, free: i
     return not free or device <= FREE_SHARE * free
 
 
-def _plan(work: Work, fixed: Fixed, size: int, slots: int, staging: str, time: float, why: tuple[str, ...]) -> Plan:
+def _plan(
+    work: Work, fixed: Fixed, size: int, slots: int, threads: int, staging: str, time: float, why: tuple[str, ...]
+) -> Plan:
     row = _row_bytes(work)
     rows = max(size // row, 1) if not work.whole else max(work.rows, 1)
     size = rows * row
@@ -239,7 +259,6 @@ def _plan(work: Work, fixed: Fixed, size: int, slots: int, staging: str, time: f
         if memory > fixed.memory:
             what = "one batch" if work.whole else "one row"
             raise GaplessError(f"memory= is {_size(fixed.memory)}, and {what} alone takes {_size(memory)} in the ring.")
-    threads = (slots if fixed.threads is None else fixed.threads) if staging == "threads" else 0
     return Plan(
         rows=rows, chunk_bytes=size, chunks=max(-(-work.rows // rows), 1), slots=slots, streams=slots, threads=threads,
         staging=staging, ahead=min(fixed.ahead or slots, slots), memory=memory, predicted_ns=time, why=why,
@@ -257,7 +276,7 @@ def _for_host(work: Work, fixed: Fixed, cores: int) -> Plan:
         f"chunk: about 8 a core for {cores} cores, 256 KiB to 8 MiB{_by_hand(fixed.chunk)}",
         f"slots: one a core and one that waits{_by_hand(fixed.slots)}",
     )
-    return _plan(work, fixed, min(size, whole), slots, "none", 0.0, why)
+    return _plan(work, fixed, min(size, whole), slots, 0, "none", 0.0, why)
 
 
 def _reasons(
@@ -275,12 +294,17 @@ def _reasons(
             f"{_neighbours(work, costs, size, slots, staging, cores)}; the link's limit is {limit / 1e6:.3g} ms"
         )
     if staging == "threads":
-        rate = costs.staging_rate(min(slots, cores))
+        count = _stagers(costs, slots, cores)
+        kind = "by threads that share each chunk" if costs.pools else "by threads of Python, one a slot"
         lines.append(
-            f"staging: by threads, one a slot{_by_hand(fixed.staging)}: {min(slots, cores)} copy {rate:.3g} GB/s "
-            f"together; pinning in place takes {_rate(costs.register)}"
+            f"staging: {kind}{_by_hand(fixed.staging)}: {count} copy {costs.staging_rate(count):.3g} GB/s together; "
+            f"pinning in place takes {_rate(costs.register)}"
         )
-        lines.append(f"slots: {slots}, as many as threads that pay on {cores} cores{_by_hand(fixed.slots)}")
+        lines.append(
+            f"slots: {slots}, some to stage, some on the link{_by_hand(fixed.slots)}"
+            if costs.pools
+            else f"slots: {slots}, as many as threads that pay on {cores} cores{_by_hand(fixed.slots)}"
+        )
     elif staging == "register":
         lines.append(
             f"staging: pinned in place{_by_hand(fixed.staging)}, {_rate(costs.register)}; "

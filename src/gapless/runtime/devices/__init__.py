@@ -8,7 +8,7 @@ A **stream** takes work in order. ``submit`` gives it one piece of work: a funct
 it in a thread of its own, when all earlier work of the stream is over. Either way the work of one stream runs in order,
 the work of different streams at the same time, and the event is done when the work is.
 
-A **crew** is the host threads that copy between pageable and pinned memory, one lane (thread) a slot.
+A **crew** is the host threads that copy between pageable and pinned memory, for a lane a slot.
 """
 
 from __future__ import annotations
@@ -89,49 +89,37 @@ class Stream(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Copies:
-    """What one lane of a crew is asked to do: wait for an event, copy each source into its target, go on with *then*.
+    """What a crew is asked to do: wait for an event, then copy each source into its target.
 
-    The list of pairs may still be filled until the event is done. *then* gives what is to be done next, if anything.
+    On a device whose streams call their commands late, the list of pairs may be filled until the event is done.
     """
 
     pairs: list[tuple[HostArray, Source]]
     after: Event | None = None
-    then: Callable[[], Copies | None] | None = None
 
 
 @dataclass(slots=True, eq=False)
 class Copied:
-    """What a lane has done: when the copies of each step began and ended, ns on ``Device.now_ns``; and what failed."""
+    """What a crew has done: when copying began and ended, ns on ``Device.now_ns``, or what failed."""
 
     token: Any
-    spans: list[tuple[int, int]]
+    span: tuple[int, int] | None
     error: BaseException | None = None
 
 
 class Crew(Protocol):
-    """Host threads that copy, one a lane; the copies of one lane run in order."""
+    """Host threads that copy. What is asked for a lane is done in order, unless the device ``pools``."""
 
     def submit(self, lane: int, token: Any, copies: Copies) -> None:
-        """Ask a lane to copy; ``next`` will give the token back."""
+        """Ask for copies; ``next`` will give the token back."""
         ...
 
-    def share(self, token: Any, start: Callable[[int], Copies]) -> None:
-        """Ask whichever lane is free next; it calls *start* with its number for what to copy.
-
-        One crew is either asked so, or lane by lane.
-        """
-        ...
-
-    def next(self, enough: int = 1, wanted: tuple[Any, ...] = ()) -> Copied:
-        """Wait until some lane is done with something, and say what. Ctrl-C gets through.
-
-        Who can do nothing before there is news of so many tasks, or of a *wanted* one (by its token), may be left to
-        wait for a while until there is, or an error; the calls that follow give the rest.
-        """
+    def next(self) -> Copied:
+        """Wait until something has been done, and say what. Ctrl-C gets through."""
         ...
 
     def close(self) -> list[Copied]:
-        """Let the lanes finish what they are at, drop the rest, wait until the threads are gone; give what is news."""
+        """Let the threads finish what they are at, drop the rest, wait until they are gone; give what is news."""
         ...
 
 
@@ -145,8 +133,7 @@ class Job:
     allocate: Callable[[int, tuple[int, ...], np.dtype[Any]], DeviceArray]
 
 
-# (stream, job) -> the outputs, arrays of the device. One with a true attribute ``in_any_thread`` may be called in
-# threads other than the caller's, for several chunks at once: a kernel that runs nothing of the user's in Python.
+# (stream, job) -> the outputs, arrays of the device.
 Launch: TypeAlias = "Callable[[Any, Job], tuple[Any, ...]]"
 
 
@@ -156,6 +143,7 @@ class Device(Protocol):
     name: str  # what it is called in messages and reports
     key: str  # under which its costs are kept: with another driver it costs something else
     stages: bool  # whether pageable memory must be staged
+    pools: bool  # whether the threads of its crew share the copies of each chunk; else a lane has a thread of its own
     timing_costs: bool  # whether timed events hold its engines up, so that only some chunks are to have them
     real: bool  # whether its time is the world's; else its clock is one thread's, and its costs are computed
 
@@ -190,8 +178,8 @@ class Device(Protocol):
         """Copy between host arrays, in the calling thread."""
         ...
 
-    def crew(self, lanes: int) -> Crew:
-        """Make a crew for one run."""
+    def crew(self, lanes: int, threads: int) -> Crew:
+        """Make a crew for one run: of so many threads where the device ``pools``, else of one a lane."""
         ...
 
     def kernel(self, kernel: Any, options: KernelOptions) -> Launch:

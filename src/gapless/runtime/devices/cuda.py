@@ -22,7 +22,7 @@ from gapless.model.errors import GaplessError
 from gapless.model.extras import install_line
 from gapless.model.kinds import OpKind
 
-from . import Copies, DeviceArray, HostArray, KernelOptions, Launch, Source
+from . import Crew, DeviceArray, HostArray, KernelOptions, Launch, Source, pool
 from .address import address
 from .crew import Threads, copy
 
@@ -210,11 +210,15 @@ class Stream:
         )
 
 
+def _address_of(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
 def _calls_without_release() -> Any:
     """Give the calls that every chunk needs, made without letting go of the interpreter's lock.
 
-    They only put something into a queue, in 1 or 2 us. Let go of at each of them, the lock would wander among the
-    threads that stage, and each of its ways costs more than the call (a futex, and a CPU to wake).
+    They only put something into a queue, in 1 or 2 us. Let go of at each of them, the lock might go to another thread
+    of Python, and each of its ways costs more than the call (a futex, and a CPU to wake).
     """
     calls = ctypes.PyDLL(_LIBRARY)
     pointer, size = ctypes.c_void_p, ctypes.c_size_t
@@ -225,45 +229,11 @@ def _calls_without_release() -> Any:
     return calls
 
 
-class Lanes(Threads):
-    """A crew whose lanes wait and copy in one call where they can.
-
-    An asynchronous copy from host to host is the calling thread's: it waits for the stream, copies, and returns when
-    that is complete (table of section 3; the order is that of the stream, R1.3). So the interpreter's lock, which all
-    lanes wait for, is given away and got again once instead of twice.
-    """
-
-    def __init__(self, device: Cuda, lanes: int) -> None:
-        super().__init__(lanes, prepare=device.current)
-        self._device = device
-        self._ns_a_byte = 0.0  # of the last copy of which it is known when it began
-
-    def copy(self, copies: Copies) -> tuple[int, int]:
-        """Wait for what is to be waited for, and copy."""
-        event = cast("Event | None", copies.after)
-        if event is None or not event.stream or len(copies.pairs) != 1:  # the list may grow until the event is done
-            return super().copy(copies)
-        target, source = copies.pairs[0]
-        if not isinstance(source, np.ndarray) or not target.nbytes:  # for nothing, the driver might not even wait
-            return super().copy(copies)
-        if not (source.flags.c_contiguous and target.flags.c_contiguous):
-            return super().copy(copies)
-        begun = perf_counter_ns()
-        with self._device.current():
-            self._device.expect(
-                self._device.copying.cuMemcpyAsync(address(target), address(source), target.nbytes, event.stream)
-            )
-        end = perf_counter_ns()
-        if event.is_timed:
-            begun = min(max(begun, event.time_ns()), end)
-            self._ns_a_byte = (end - begun) / target.nbytes
-        return max(begun, end - int(self._ns_a_byte * target.nbytes)) if self._ns_a_byte else begun, end
-
-
 class Cuda:
     """One GPU. Its primary context is shared with CuPy, PyTorch and all who use the runtime API."""
 
     real = stages = timing_costs = True
+    pools: bool
     now_ns = staticmethod(perf_counter_ns)  # the host's clock; events are tied to it
 
     def __init__(self, number: int = 0) -> None:
@@ -279,10 +249,11 @@ class Cuda:
         self._context = check(driver.cuCtxGetCurrent())
         self._local.set = True
         self.calls = _calls_without_release()
-        self.copying = ctypes.CDLL(_LIBRARY)  # calls that do let go of it
-        self.copying.cuMemcpyAsync.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+        self._staging = pool.load()
         self.name = str(self.core.name) if str(self.core.name).startswith("NVIDIA") else f"NVIDIA {self.core.name}"
-        self.key = f"{self.name}, CUDA {check(driver.cuDriverGetVersion())}"
+        self.pools = not isinstance(self._staging, str)
+        crew = "" if self.pools else ", threads of Python"
+        self.key = f"{self.name}, CUDA {check(driver.cuDriverGetVersion())}{crew}"
         self._clock = Stream(self, 0)
         self.base: tuple[Any, int] = (None, 0)
         self.align_clock()
@@ -290,7 +261,12 @@ class Cuda:
     def expect(self, problem: int) -> None:
         """Raise CudaError unless a call went well."""
         if problem:
-            check((self.driver.CUresult(problem),))
+            raise self.error(problem)
+
+    def error(self, problem: int) -> CudaError:
+        """Give the error for what a call has given."""
+        name = getattr(self.driver.CUresult(problem), "name", problem)
+        return CudaError(f"{name} ({problem})")
 
     @contextmanager
     def _pushed(self) -> Iterator[None]:
@@ -358,9 +334,13 @@ class Cuda:
         """Copy in the calling thread."""
         copy(target, source)
 
-    def crew(self, lanes: int) -> Lanes:
-        """Make a crew."""
-        return Lanes(self, lanes)
+    def crew(self, lanes: int, threads: int) -> Crew:
+        """Make a crew: in C where it can be had."""
+        if isinstance(self._staging, str):
+            return Threads(lanes, prepare=self.current)
+        wait, enter = (_address_of(getattr(self.calls, name)) for name in ("cuEventSynchronize", "cuCtxSetCurrent"))
+        context = int(self._context)
+        return pool.Pool(self._staging, threads, wait=wait, enter=enter, context=context, failed=self.error)
 
     def kernel(self, kernel: Any, options: KernelOptions) -> Launch:
         """Make any kernel a launch."""

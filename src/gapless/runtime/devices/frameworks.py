@@ -277,9 +277,7 @@ def _c_strides(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
 # --------------------------------------------------------------------------------------------------- raw kernels
 
 
-def _raw(
-    options: KernelOptions, start: Callable[[Stream, tuple[Any, ...], int], None], *, in_any_thread: bool = False
-) -> Launch:
+def _raw(options: KernelOptions, start: Callable[[Stream, tuple[Any, ...], int], None]) -> Launch:
     """Make a launch of a raw kernel: outputs in the slot, one thread an element; nothing for no elements."""
 
     def launch(stream: Stream, job: Job) -> tuple[Any, ...]:
@@ -289,7 +287,6 @@ def _raw(
             start(stream, (*job.inputs, *outputs), count)
         return outputs
 
-    launch.in_any_thread = in_any_thread  # pyright: ignore[reportFunctionMemberAccess]
     return launch
 
 
@@ -327,7 +324,7 @@ def _core(device: Cuda, kernel: Any, options: KernelOptions) -> Launch:
         blocks = _blocks(count, options.block)
         device.expect(calls.cuLaunchKernel(handle, blocks, 1, 1, options.block, 1, 1, 0, stream.handle, places, None))
 
-    launch = _raw(options, start, in_any_thread=True)
+    launch = _raw(options, start)
     launch.kernel = kernel  # pyright: ignore[reportFunctionMemberAccess]  # it lives as long
     return launch
 

@@ -129,7 +129,7 @@ class Host:
     """Threads and NumPy."""
 
     real = True
-    stages = False
+    stages = pools = False
     timing_costs = False
 
     def __init__(self) -> None:
@@ -163,7 +163,7 @@ class Host:
         """Copy in the calling thread."""
         copy(target, source)
 
-    def crew(self, lanes: int) -> Threads:
+    def crew(self, lanes: int, threads: int) -> Threads:
         """Make a crew."""
         return Threads(lanes)
 

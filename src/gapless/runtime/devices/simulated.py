@@ -15,6 +15,7 @@ Times are computed, in ns, from a Machine's curves: each copy at the rate it has
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -104,7 +105,7 @@ class Stream:
         """Add work, then record the event. The work happens later."""
         device = self._device
         device.advance(CALL_NS)
-        entry = device.note(Entry(device.thread, kind.name.lower(), device.number(kind), self._row, size))
+        entry = device.note(Entry("main", kind.name.lower(), device.number(kind), self._row, size))
 
         def run() -> None:
             with device.doing(entry):
@@ -114,7 +115,7 @@ class Stream:
         self._last = device.add(kind, run, after, lambda: device.cost(kind, entry))
         if event is not None:
             event.item = self._last
-            device.note(Entry(device.thread, "record", event.name, self._row))
+            device.note(Entry("main", "record", event.name, self._row))
         device.explore()
 
     def h2d(self, target: DeviceArray, source: HostArray) -> None:
@@ -131,127 +132,94 @@ class Task:
     """What a lane was asked to do."""
 
     token: Any
-    copies: Copies | Callable[[int], Copies]
+    copies: Copies
     message: str  # names the asking and the answer in the log
-    spans: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    span: tuple[int, int] | None = None  # when it was copied
     problem: BaseException | None = None
     last: Item | None = None  # the copy it is at, or ended with
-    is_over: bool = False
 
 
 class Crew:
-    """Lanes whose copies happen later, each in order."""
+    """Lanes whose copies happen later, each in order; where the device pools, a lane for each task."""
 
-    def __init__(self, device: Simulated, lanes: int) -> None:
+    def __init__(self, device: Simulated) -> None:
         self._device = device
-        self._lanes: list[list[Task]] = [[] for _ in range(lanes)]  # the first of each is under way
-        self._before: list[Item | None] = [None] * lanes
-        self._shared: list[Task] = []  # for whichever lane is free
+        self._lanes: defaultdict[int, list[Task]] = defaultdict(list)  # the first of each is under way
+        self._before: dict[int, Item] = {}
         self._asked: list[Task] = []
         self._count = 0
 
     def submit(self, lane: int, token: Any, copies: Copies) -> None:
         """Ask a lane to copy."""
-        task = self._task(token, copies)
-        self._lanes[lane].append(task)
-        if len(self._lanes[lane]) == 1:
-            self._add(lane, task, copies)
-        self._device.explore()
-
-    def share(self, token: Any, start: Callable[[int], Copies]) -> None:
-        """Ask whichever lane is free next."""
-        self._shared.append(self._task(token, start))
-        free = [lane for lane, tasks in enumerate(self._lanes) if not tasks]
-        if free:
-            self._take_shared(self._device.choose(free, key=lambda lane: lane))
-        self._device.explore()
-
-    def _task(self, token: Any, copies: Copies | Callable[[int], Copies]) -> Task:
         self._count += 1
         task = Task(token, copies, f"{self._device.names}.{id(self)}.{self._count}")
         self._device.note(Entry("main", "send", f"ask {task.message}"))
         self._asked.append(task)
-        return task
-
-    def _take_shared(self, lane: int) -> None:
-        task = self._shared.pop(0)
+        lane = self._count if self._device.pools else lane
         self._lanes[lane].append(task)
-        self._add(lane, task, task.copies)
+        if len(self._lanes[lane]) == 1:
+            self._begin(lane, task)
+        self._device.explore()
 
-    def next(self, enough: int = 1, wanted: tuple[Any, ...] = ()) -> Copied:
+    def next(self) -> Copied:
         """Wait until some lane is done with something."""
         device = self._device
-        while not (done := [task for task in self._asked if task.is_over]):
+        while not (done := [task for task in self._asked if task.span is not None]):
             device.step([task.last for task in self._asked if task.last is not None])
-        task = device.choose(done, key=lambda task: task.spans[-1][1])
+        task = device.choose(done, key=_end)
         self._asked.remove(task)
         device.note(Entry("main", "receive", f"did {task.message}"))
-        device.advance_to(task.spans[-1][1])
-        return Copied(task.token, task.spans, task.problem)
+        device.advance_to(_end(task))
+        return Copied(task.token, task.span, task.problem)
 
     def close(self) -> list[Copied]:
         """Let what was begun happen."""
-        self._shared.clear()
-        for tasks in self._lanes:
+        for tasks in self._lanes.values():
             del tasks[1:]
             while tasks:
                 self._device.reach(tasks[0].last)
-        news = [Copied(task.token, task.spans, task.problem) for task in self._asked if task.is_over]
+        news = [Copied(task.token, task.span, task.problem) for task in self._asked if task.span is not None]
         self._asked.clear()
         return news
 
-    def _add(self, lane: int, task: Task, copies: Copies | Callable[[int], Copies]) -> None:
-        """Let a lane go on with some copies of its task."""
-        device, thread = self._device, f"lane{lane}"
-        event = copies.after if isinstance(copies, Copies) else None
-        work = Entry(thread, "write", f"copy {task.message}.{len(task.spans)}")
+    def _begin(self, lane: int, task: Task) -> None:
+        """Let a lane take its next task."""
+        device, thread, event = self._device, f"lane{lane}", task.copies.after
+        work = Entry(thread, "write", f"copy {task.message}")
 
         def run() -> None:
-            if not task.spans:
-                device.note(Entry(thread, "receive", f"ask {task.message}"))
+            device.note(Entry(thread, "receive", f"ask {task.message}"))
             if event is not None:
                 device.note(Entry(thread, "sync", cast(Event, event).name))
             device.note(work)
-            following: Copies | None = None
-            now: Copies | None = None
             try:
-                with device.as_thread(thread, device.begin(item)):
-                    now = copies if isinstance(copies, Copies) else copies(lane)
                 with device.doing(work):
-                    for target, source in now.pairs:
+                    for target, source in task.copies.pairs:
                         device.copy(target, source)
             except BaseException as problem:
                 task.problem = problem
             end = device.begin(item) + device.cost(None, work)
-            task.spans.append((end - work.duration, end))
-            if task.problem is None and now is not None and now.then is not None:
-                with device.as_thread(thread, end):
-                    try:
-                        following = now.then()
-                    except BaseException as problem:
-                        task.problem = problem
-            if following is not None:
-                self._add(lane, task, following)
-                return
+            task.span = end - work.duration, end
             device.note(Entry(thread, "send", f"did {task.message}"))
-            task.is_over = True
             self._lanes[lane].remove(task)
             if self._lanes[lane]:
-                self._add(lane, self._lanes[lane][0], self._lanes[lane][0].copies)
-            elif self._shared:
-                self._take_shared(lane)
+                self._begin(lane, self._lanes[lane][0])
 
         awaited: Item | None = getattr(event, "item", None)
-        after = [item for item in (self._before[lane], awaited) if item is not None]
+        after = [item for item in (self._before.get(lane), awaited) if item is not None]
         item = device.add(None, run, after, lambda: work.duration)
         task.last = self._before[lane] = item
+
+
+def _end(task: Task) -> int:
+    return task.span[1] if task.span is not None else 0
 
 
 class Simulated:
     """A computed GPU. *seed* explores: it stands for one of the orders in which things may happen, and their lengths.
 
-    *kernel_ns* is the time of a kernel as a function of the bytes it reads and writes. *raw*: kernels are taken for raw
-    ones, which a crew's lanes may launch.
+    *kernel_ns* is the time of a kernel as a function of the bytes it reads and writes. *pools*: copies that
+    a crew is asked for have no order among each other, even of one lane.
     """
 
     real = False
@@ -264,14 +232,13 @@ class Simulated:
         *,
         seed: int | None = None,
         kernel_ns: Callable[[int], float] | None = None,
-        raw: bool = False,
+        pools: bool = False,
     ) -> None:
         self.machine = Machine.named("h200") if machine is None else machine
         self.name = self.key = f"simulated {self.machine.name}"
         self._random = None if seed is None else random.Random(seed)
         self._kernel_ns = kernel_ns or (lambda size: 2_000 + KERNEL_NS * size)
-        self._raw = raw
-        self.thread = "main"  # who gives commands
+        self.pools = pools
         self._now = 0
         self._pending: list[Item] = []
         self._free: dict[OpKind | None, int] = {}
@@ -316,10 +283,10 @@ class Simulated:
         """Pin nothing in place."""
         return None
 
-    def crew(self, lanes: int) -> Crew:
+    def crew(self, lanes: int, threads: int) -> Crew:
         """Make a crew."""
         self.names += 1
-        return Crew(self, lanes)
+        return Crew(self)
 
     def kernel(self, kernel: Any, options: KernelOptions) -> Launch:
         """Call a function of NumPy arrays, and note what it reads and writes."""
@@ -334,7 +301,6 @@ class Simulated:
             self.touch(*outputs, write=True)
             return outputs
 
-        launch.in_any_thread = self._raw  # pyright: ignore[reportFunctionMemberAccess]
         return launch
 
     def now_ns(self) -> int:
@@ -377,12 +343,7 @@ class Simulated:
 
     def explore(self) -> None:
         """Under exploration, let some things happen now."""
-        while (
-            self._random is not None
-            and self.thread == "main"
-            and self._random.random() < 0.5
-            and (ready := self._ready())
-        ):
+        while self._random is not None and self._random.random() < 0.5 and (ready := self._ready()):
             self._happen(self.choose(ready, key=self.begin))
 
     def choose(self, among: list[Any], key: Callable[[Any], int]) -> Any:
@@ -402,16 +363,6 @@ class Simulated:
     def advance_to(self, time: int) -> None:
         """Let the main thread wait until a time."""
         self._now = max(self._now, time)
-
-    @contextmanager
-    def as_thread(self, name: str, now: int) -> Iterator[None]:
-        """Let what is done meanwhile be done by another thread, at its time."""
-        before = self.thread, self._now
-        self.thread, self._now = name, now
-        try:
-            yield
-        finally:
-            self.thread, self._now = before
 
     def cost(self, kind: OpKind | None, entry: Entry) -> int:
         """Give how long work takes, from the bytes it touched."""

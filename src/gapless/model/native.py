@@ -1,0 +1,88 @@
+"""Small parts in C: a wheel brings them, and where gapless runs from its source they are compiled once.
+
+What is compiled lies in the user's cache, in a folder named after the sources, the compiler and its arguments.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from gapless.model.errors import GaplessError
+
+FLAGS = ("-std=c11", "-O2", "-g1", "-fPIC", "-fvisibility=hidden", "-shared", "-Wl,-z,defs")
+
+
+def find_compiler() -> str | None:
+    """Give the C compiler: CC where it is set, else the first on the PATH."""
+    return os.environ.get("CC") or next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+
+
+def cache_folder() -> Path:
+    """Give the folder that gapless keeps things in that it can make again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gapless"
+
+
+def fingerprint(sources: Iterable[Path], *words: str) -> str:
+    """Give a name for what is made of these sources in a way that *words* tell."""
+    digest = hashlib.sha256("\0".join(words).encode())
+    for file in sources:
+        digest.update(file.name.encode() + file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def compile_library(
+    target: Path,
+    compiler: str,
+    arguments: Sequence[str],
+    *,
+    part: str,
+    texts: Mapping[str, str] | None = None,
+    note: str = "",
+) -> None:
+    """Compile a library to *target*, all or nothing.
+
+    *part* says which part of gapless it is. *texts* are files that are written beside it, where includes are looked
+    for first. Raises GaplessError with the compiler's words (and *note* before them), and where the folder cannot be
+    written to.
+    """
+    with _kept_in(target.parent, part), tempfile.TemporaryDirectory(dir=target.parent) as work:
+        for name, text in (texts or {}).items():
+            (Path(work) / name).write_text(text)
+        made = Path(work) / target.name
+        line = [*compiler.split(), *FLAGS, "-I", work, *arguments, "-o", str(made), "-ldl", "-lpthread"]
+        try:
+            done = subprocess.run(line, capture_output=True, text=True, check=False)
+        except OSError as problem:
+            raise GaplessError(f"The C compiler {compiler} cannot be run: {problem.strerror}") from None
+        if done.returncode and "No space left on device" in done.stderr:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        if done.returncode:
+            said = "\n".join(done.stderr.strip().splitlines()[:8])
+            raise GaplessError(f"{compiler} could not compile gapless's {part}{note}:\n{said}")
+        if not made.is_file():
+            raise GaplessError(
+                f"{compiler} was to compile gapless's {part}, and made nothing, without a complaint. Is it a C "
+                "compiler? CC names another one."
+            )
+        made.replace(target)
+
+
+@contextmanager
+def _kept_in(folder: Path, part: str) -> Iterator[None]:
+    """Make the folder; say of what cannot be written to it that it is the cache, and how to have another one."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as problem:
+        raise GaplessError(
+            f"The {part}'s library is compiled once and kept in {folder}, and that cannot be written to: "
+            f"{problem.strerror or problem}.\nXDG_CACHE_HOME names another folder for caches."
+        ) from None

@@ -1,0 +1,224 @@
+"""A crew in C: threads that copy without turns at the interpreter's lock, and share the copies of one chunk.
+
+The library is in a wheel, or compiled once from ``native/crew.c`` where there is a C compiler. Without it a device uses
+``crew.Threads``, which do the same in Python.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.model import native
+from gapless.model.errors import GaplessError
+
+from . import Copied, Copies, HostArray, Source
+from .address import address, addresses_if_alike
+from .crew import copy
+
+NAME = "libgapless-crew.so"
+_SOURCE = Path(__file__).parent / "native" / "crew.c"
+_BROUGHT = Path(__file__).parent / NAME
+PATIENCE = 50_000_000  # ns after which who waits looks whether there was a Ctrl-C
+
+
+class _News(ctypes.Structure):
+    _fields_ = (("number", ctypes.c_uint64), ("begun", ctypes.c_int64), ("ended", ctypes.c_int64),
+                ("status", ctypes.c_int64))  # fmt: skip
+
+
+class Library:
+    """The functions of the library: *quick* ones are called without letting go of the interpreter's lock."""
+
+    def __init__(self, path: Path) -> None:
+        pointer, number = ctypes.c_void_p, ctypes.c_int64
+        self.quick, self.slow = ctypes.PyDLL(str(path)), ctypes.CDLL(str(path))
+        for calls in (self.quick, self.slow):
+            calls.gapless_crew_open.argtypes = (ctypes.c_int, pointer, pointer, pointer)
+            calls.gapless_crew_open.restype = pointer
+            calls.gapless_crew_submit.argtypes = (pointer, ctypes.c_uint64, pointer, pointer, number)
+            calls.gapless_crew_next.argtypes = (pointer, number, pointer)
+            calls.gapless_crew_stop.argtypes = calls.gapless_crew_free.argtypes = (pointer,)
+
+
+@lru_cache(maxsize=1)
+def load() -> Library | str:
+    """Give the library, or why there is none."""
+    if os.name != "posix":
+        return "they are for Linux"
+    try:
+        return Library(_BROUGHT if _BROUGHT.is_file() else compile_here(native.cache_folder()))
+    except (GaplessError, OSError, AttributeError, RuntimeError) as problem:
+        return str(problem).partition("\n")[0]
+
+
+def compile_here(root: Path) -> Path:
+    """Give the library in a folder of *root*; compile it if need be. Raises GaplessError where that cannot be done."""
+    compiler = native.find_compiler()
+    if compiler is None:
+        raise GaplessError("no C compiler is there to compile them")
+    path = root / f"crew-{native.fingerprint([_SOURCE], compiler, *native.FLAGS)}" / NAME
+    if not path.is_file():
+        native.compile_library(path, compiler, [str(_SOURCE)], part="staging threads")
+    return path
+
+
+class Pool:
+    """A crew. *wait* and *enter* are addresses of C functions.
+
+    ``wait(event)`` gives 0 when what an event stands for is over; ``enter(context)`` is called once by the thread that
+    waits. *failed* makes an error of what else ``wait`` gives. Tasks are begun in the order in which they are ready,
+    whatever their lanes.
+    """
+
+    def __init__(
+        self, library: Library, threads: int, *, wait: int, enter: int, context: int,
+        failed: Callable[[int], BaseException],
+    ) -> None:  # fmt: skip
+        self._library, self._failed = library, failed
+        self._crew: int | None = library.slow.gapless_crew_open(threads, wait, enter, context)
+        if not self._crew:
+            raise MemoryError("The system gives no threads to copy with.")
+        self._count = 0
+        self._known: dict[int, tuple[Any, Any]] = {}  # by the number of a task: its token, and what it must not lose
+        self._here: deque[Copied] = deque()  # what was done in the calling thread
+        self._news = _News()
+        self._place = ctypes.addressof(self._news)
+
+    def submit(self, lane: int, token: Any, copies: Copies) -> None:
+        """Ask for copies; ``next`` will give the token back."""
+        parts, grids = _parts(copies.pairs)
+        if parts is None:
+            self._copy_here(token, copies)
+            return
+        self._count = number = self._count + 1
+        self._known[number] = token, (copies, parts, grids)
+        event = None if copies.after is None else copies.after.handle  # pyright: ignore[reportAttributeAccessIssue]
+        if self._library.quick.gapless_crew_submit(self._crew, number, event, address(parts), len(parts)):
+            del self._known[number]
+            raise MemoryError("There is no memory for a task of the staging threads.")
+
+    def _copy_here(self, token: Any, copies: Copies) -> None:
+        """Copy what the library cannot, or find out why it cannot be copied at all."""
+        try:
+            if copies.after is not None:
+                copies.after.wait()
+            start = perf_counter_ns()
+            for target, source in copies.pairs:
+                copy(target, source)
+            self._here.append(Copied(token, (start, perf_counter_ns())))
+        except Exception as problem:
+            self._here.append(Copied(token, None, problem))
+
+    def next(self) -> Copied:
+        """Wait until some task is done, and say which."""
+        if self._here:
+            return self._here.popleft()
+        if not self._library.quick.gapless_crew_next(self._crew, 0, self._place):
+            while not self._library.slow.gapless_crew_next(self._crew, PATIENCE, self._place):
+                continue
+        return self._heard()
+
+    def _heard(self) -> Copied:
+        news = self._news
+        token, _ = self._known.pop(news.number)
+        if news.status:
+            return Copied(token, None, self._failed(news.status))
+        return Copied(token, (news.begun, news.ended))
+
+    def close(self) -> list[Copied]:
+        """Let the threads finish what they are at, drop the rest, wait until they are gone; give what is news."""
+        crew, self._crew = self._crew, None
+        news = list(self._here)
+        self._here.clear()
+        if crew is None:
+            return news
+        try:
+            self._library.slow.gapless_crew_stop(crew)
+            while self._library.quick.gapless_crew_next(crew, 0, self._place):
+                news.append(self._heard())
+        finally:
+            self._library.quick.gapless_crew_free(crew)
+            self._known.clear()
+        return news
+
+
+# ------------------------------------------------------------------------------------------ what is to be copied
+
+Parts = NDArray[np.int64]  # (parts, 4): address of the target, of the source, bytes, address of a grid or 0; see crew.c
+
+
+def _parts(pairs: Sequence[tuple[HostArray, Source]]) -> tuple[Parts | None, list[Parts]]:
+    """Describe copies for the library, with the grids that the description refers to; None: it cannot do them."""
+    rows: list[Any] = []
+    grids: list[Parts] = []
+    for target, source in pairs:
+        if isinstance(source, np.ndarray):
+            if not _fits(target, source):
+                return None, []
+            if target.nbytes:
+                rows.append([_part(target, source, grids)])
+            continue
+        joined = _joined(target, source, grids)
+        if joined is None:
+            return None, []
+        rows.append(joined)
+    if len(rows) == 1:
+        return np.asarray(rows[0], np.int64).reshape(-1, 4), grids
+    return np.concatenate([np.asarray(part, np.int64).reshape(-1, 4) for part in rows] or [_NOTHING]), grids
+
+
+_NOTHING = np.empty((0, 4), np.int64)
+
+
+def _fits(target: HostArray, source: HostArray) -> bool:
+    return target.shape == source.shape and target.dtype == source.dtype and not target.dtype.hasobject
+
+
+def _part(target: HostArray, source: HostArray, grids: list[Parts]) -> tuple[int, int, int, int]:
+    if target.flags.c_contiguous and source.flags.c_contiguous:
+        return address(target), address(source), target.nbytes, 0
+    item, lengths = target.itemsize, list(target.shape)
+    to, fro = list(target.strides), list(source.strides)
+    while len(lengths) > 1 and (lengths[-1] == 1 or (to[-1] == item and fro[-1] == item)):
+        item *= lengths.pop()  # elements that lie side by side in both are one
+        to.pop()
+        fro.pop()
+    grid = np.array([len(lengths), item, *lengths, *to, *fro], np.int64)
+    grids.append(grid)
+    return address(target), address(source), target.nbytes, address(grid)
+
+
+def _joined(target: HostArray, sources: Sequence[HostArray], grids: list[Parts]) -> Any:
+    """Describe arrays whose rows are put one after another; None where they do not make up the target."""
+    first = sources[0]
+    if target.dtype != first.dtype or target.shape[1:] != first.shape[1:] or not target.flags.c_contiguous:
+        return None
+    start, places = address(target), addresses_if_alike(sources)
+    if places is not None:
+        size = first.nbytes
+        if size * len(sources) != target.nbytes or target.dtype.hasobject:
+            return None
+        parts = np.zeros((len(sources), 4), np.int64)
+        parts[:, 0] = np.arange(start, start + target.nbytes, size) if size else start
+        parts[:, 1], parts[:, 2] = places, size
+        return parts if size else _NOTHING
+    rows: list[tuple[int, int, int, int]] = []
+    low = 0
+    for source in sources:
+        high = low + len(source)
+        if not _fits(target[low:high], source):
+            return None
+        if source.nbytes:
+            rows.append(_part(target[low:high], source, grids))
+        low = high
+    return (rows or _NOTHING) if low == len(target) else None
