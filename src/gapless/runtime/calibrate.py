@@ -21,7 +21,7 @@ import numpy as np
 from gapless.model.kinds import OpKind
 
 from .chunks import cut
-from .cpus import usable
+from .cpus import stagers, usable
 from .devices import Copies, Device, Event, HostArray, Job
 from .flow import flow
 from .slots import Chunk, Passage, Ring
@@ -140,7 +140,7 @@ class Bench:
         self.largest = largest
         self.pinned = device.pinned(largest)
         self.pinned_back = device.pinned(largest)
-        self.pageable = np.empty(8 * largest if device.real else largest, np.uint8)  # more than caches would hold
+        self.pageable = np.empty(16 * largest if device.real else largest, np.uint8)  # more than caches would hold
         self._fill(self.pageable)
         self.streams = [device.stream(), device.stream()]
         self.memory = [device.memory(largest), device.memory(largest)]
@@ -277,14 +277,15 @@ class Bench:
         found: list[Trial] = []
         ring, half = Ring(self.device, spins=False), len(self.pageable) // 2
         source, target = self.pageable[:half], self.pageable[half:]
-        threads = max(usable() - 1, 1)  # one CPU is the caller's
+        threads, begun = stagers(usable()) if self.device.pools else usable() - 1, 0
         for size, slots, part in TRIALS:  # the first allocates for all
             slots = slots if self.device.pools else max(threads // part, 2)
-            rounds = max(-(-TRIED // slots), 3)
-            spans = [(low, low + size) for low in (number * size % half for number in range(rounds * slots))]
+            count = max(-(-TRIED // slots), 3) * slots
             times: list[float] = []
             for _ in range(2 if found else 3):
                 log: deque[Passage] = deque()
+                places = [(begun + number) * size % half for number in range(count)]  # where no cache has been lately
+                spans, begun = [(low, low + size) for low in places], begun + count
                 chunks = cut([source], spans)
                 for _ in flow(ring, chunks, _kernel, _Into(target), slots=slots, threads=threads, log=log):
                     pass

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice, repeat
+from itertools import chain, islice
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
-from numpy.typing import NDArray
 
 from gapless.model.errors import GaplessError
 
 from .devices import HostArray
-from .devices.address import address, addresses_if_alike
+from .devices.address import Alike, address, addresses_if_alike
 from .slots import Chunk
-
-Places: TypeAlias = "NDArray[np.int64] | None"
 
 
 def as_host(value: Any, what: str = "The input") -> HostArray:
@@ -75,12 +72,12 @@ def batches(source: Iterable[Any], pack_bytes: int = 0) -> Iterator[Chunk]:
         yield from _rows(as_host(source), pack_bytes)
         return
     first = 0
-    groups: Iterable[tuple[Any, Places]] = _packed(source, pack_bytes) if pack_bytes else zip(source, repeat(None))
-    for index, (batch, places) in enumerate(groups):
+    for index, batch in enumerate(_packed(source, pack_bytes) if pack_bytes else source):
         as_list = not pack_bytes and isinstance(batch, list)
-        if places is not None:
-            rows = [len(batch[0])] * len(batch)
-            chunk = Chunk(index, first, sum(rows), (_joined(batch, places),), items=rows, held=batch)
+        alike = batch if isinstance(batch, Alike) else _if_alike(batch) if as_list and batch else None
+        if alike is not None:
+            rows = [len(alike[0])] * len(alike)
+            chunk = Chunk(index, first, sum(rows), (_joined(alike),), items=rows, as_list=as_list, held=alike)
         elif as_list or pack_bytes:
             chunk = _pack(batch, index, first, as_list=as_list)
         else:
@@ -132,17 +129,25 @@ def _alike(items: list[HostArray]) -> list[HostArray]:
     return items
 
 
-def _joined(items: Sequence[HostArray], places: Places = None) -> HostArray | Sequence[HostArray]:
-    """Give items that lie one after another in memory as the one array that they make up.
+def _if_alike(items: list[Any]) -> Alike | None:
+    """Give items with their addresses where they are arrays that are whole, alike and not empty."""
+    first = items[0]
+    if type(first) is not np.ndarray or not first.ndim or not first.nbytes or first.dtype.hasobject:
+        return None
+    places = addresses_if_alike(items)
+    return None if places is None else Alike(items, places)
 
-    *places* are the addresses of items that are known to be whole and alike.
-    """
-    first, sizes = items[0], [items[0].nbytes]
-    if places is None:
+
+def _joined(items: Sequence[HostArray]) -> HostArray | Sequence[HostArray]:
+    """Give items that lie one after another in memory as the one array that they make up."""
+    first = items[0]
+    if isinstance(items, Alike):
+        places, sizes = items.places, [first.nbytes]
+    else:
         if not all(item.flags.c_contiguous for item in items):
             return items
-        sizes = [item.nbytes for item in items[:-1]]
         places = np.fromiter(map(address, items), np.int64, len(items))
+        sizes = [item.nbytes for item in items[:-1]]
     if len(items) > 1 and (np.diff(places) != sizes).any():
         return items
     # Not by first.strides: an item of one row may have any stride from row to row, and still be whole.
@@ -150,23 +155,17 @@ def _joined(items: Sequence[HostArray], places: Places = None) -> HostArray | Se
     return as_strided(first, (prod(shape),), (first.itemsize,), writeable=False).reshape(shape)
 
 
-def _packed(source: Iterable[Any], pack_bytes: int) -> Iterator[tuple[list[Any], Places]]:
-    """Gather single items until they make up *pack_bytes*; items that cannot lie side by side start a new pack.
-
-    Gives their addresses with those that are whole and alike.
-    """
+def _packed(source: Iterable[Any], pack_bytes: int) -> Iterator[list[Any]]:
+    """Gather single items until they make up *pack_bytes*; items that cannot lie side by side start a new pack."""
     rest = iter(source)
     for item in rest:  # as long as all items are alike, none of them is looked at by itself
-        if type(item) is not np.ndarray or not item.ndim or not item.nbytes or item.dtype.hasobject:
-            pack = [item]
-        else:
-            pack = [item, *islice(rest, max(-(-pack_bytes // item.nbytes), 1) - 1)]
-            places = addresses_if_alike(pack)
-            if places is not None:
-                yield pack, places
-                continue
-        yield from zip(_mixed(chain(pack, rest), pack_bytes), repeat(None))
-        return
+        size = item.nbytes if type(item) is np.ndarray else 0
+        pack = [item, *islice(rest, -(-pack_bytes // size) - 1)] if size else [item]
+        alike = _if_alike(pack)
+        if alike is None:
+            yield from _mixed(chain(pack, rest), pack_bytes)
+            return
+        yield alike
 
 
 def _mixed(source: Iterable[Any], pack_bytes: int) -> Iterator[list[Any]]:

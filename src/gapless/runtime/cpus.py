@@ -18,6 +18,14 @@ def usable() -> int:
     return max(min(allowed, quota(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")) or allowed), 1)
 
 
+def stagers(cpus: int) -> int:
+    """Give how many threads of a pool copy at once on so many CPUs.
+
+    Three of four: memory gives no more to all of them, and the caller, the waiter and the driver have to run, too.
+    """
+    return max(3 * cpus // 4, 1)
+
+
 def quota(membership: Path, root: Path) -> int | None:
     """Give the CPUs of the tightest CPU quota among the process's control groups; None without one.
 

@@ -145,7 +145,7 @@ class Run:
     def places(self, flight: Flight) -> list[tuple[HostArray, Source]]:
         """Find the memory for a chunk in its slot; give what must be staged, and into what."""
         chunk, slot = flight.chunk, flight.slot
-        shapes = tuple([shape_of(source) for source in chunk.inputs])
+        shapes = tuple([shape_of(source, chunk.rows) for source in chunk.inputs])
         place = slot.place(shapes)
         flight.inputs, flight.bytes_in = place.arrays, place.moved
         pairs: list[tuple[HostArray, Source]] = []
@@ -279,6 +279,7 @@ class Run:
         flight: Flight = copied.token
         if copied.error is not None and flight.error is None:
             flight.error = copied.error
+        flight.worked += copied.worked
         if flight.is_issued:
             flight.back = True
             if flight.error is None:
@@ -337,7 +338,7 @@ class Run:
             Passage(
                 flight.chunk.index, slot.index, flight.chunk.rows, flight.bytes_in, flight.bytes_out, flight.begun,
                 flight.staged, flight.issued, flight.launched, flight.returned, flight.given, copied, computed, done,
-                flight.unstaged, self.device.now_ns(),
+                flight.unstaged, flight.worked, self.device.now_ns(),
             )
         )  # fmt: skip
 

@@ -99,8 +99,7 @@ def report(
         for name, kind in _LANES
     }
     if plan.threads:
-        spans = [span for passage in log for span in (passage.staged, passage.unstaged) if span is not None]
-        busy["staging"] = sum(end - start for start, end in spans) / wall / plan.threads
+        busy["staging"] = sum(passage.worked for passage in log) / wall / plan.threads
     busy["input"], busy["caller"] = source_ns / wall, caller_ns / wall
     most = max(busy, key=lambda name: busy[name])
     binding = _WORDS[most].format(share=min(busy[most], 1.0))

@@ -73,6 +73,7 @@ class Passage:
     computed: int | None
     done: int | None  # its results were in pinned memory
     unstaged: tuple[int, int] | None  # copied out of pinned memory
+    worked: int  # ns that a crew's threads copied in and out, together
     retired: int
 
 
@@ -115,6 +116,7 @@ class Flight:
     bytes_out: int = 0
     staged: tuple[int, int] | None = None
     unstaged: tuple[int, int] | None = None
+    worked: int = 0
     times: tuple[int | None, int | None, int | None] = (None, None, None)  # input there, kernel through, results out
     done: Event | None = None  # all that was given is over
     error: BaseException | None = None
@@ -143,11 +145,11 @@ def layout(arrays: Shapes) -> tuple[list[int], int]:
     return offsets, end
 
 
-def shape_of(source: Source) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Give the shape and type of what a source becomes on the device."""
+def shape_of(source: Source, rows: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Give the shape and type of what a source becomes on the device; *rows* are those of its chunk."""
     if isinstance(source, np.ndarray):
         return source.shape, source.dtype
-    return (sum(len(part) for part in source), *source[0].shape[1:]), source[0].dtype
+    return (rows, *source[0].shape[1:]), source[0].dtype
 
 
 Shapes = tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]

@@ -24,7 +24,7 @@ from gapless.model import bounds
 from gapless.model.errors import GaplessError
 
 from .calibrate import Costs, Trial
-from .cpus import usable
+from .cpus import stagers, usable
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 SIZES = tuple(int(base * 2**power) for power in range(10, 28) for base in (1, 1.5))  # 1 KiB to 192 MiB
@@ -195,8 +195,8 @@ def _staging(work: Work, costs: Costs, cores: int) -> str:
 
 
 def _stagers(costs: Costs, slots: int, cores: int) -> int:
-    """Give how many threads stage: of a pool as many as CPUs but the caller's, else one a slot."""
-    return max(cores - 1, 1) if costs.pools else min(slots, cores)
+    """Give how many threads stage: of a pool most CPUs have one, else one a slot."""
+    return stagers(cores) if costs.pools else min(slots, cores)
 
 
 def _threads(costs: Costs, fixed: Fixed, slots: int, cores: int) -> int:

@@ -100,10 +100,14 @@ class Copies:
 
 @dataclass(slots=True, eq=False)
 class Copied:
-    """What a crew has done: when copying began and ended, ns on ``Device.now_ns``, or what failed."""
+    """What a crew has done: when copying began and ended, ns on ``Device.now_ns``, or what failed.
+
+    *worked* is the ns that its threads were copying, together.
+    """
 
     token: Any
     span: tuple[int, int] | None
+    worked: int = 0
     error: BaseException | None = None
 
 

@@ -64,6 +64,14 @@ FIRST_PAGE = 4096  # where nothing ever is
 CONTIGUOUS = 1  # NPY_ARRAY_C_CONTIGUOUS
 
 
+class Alike(list[HostArray]):
+    """Arrays that are whole and all of one shape and type, with the addresses that ``addresses_if_alike`` gives."""
+
+    def __init__(self, arrays: Sequence[HostArray], places: NDArray[np.int64]) -> None:
+        super().__init__(arrays)
+        self.places = places
+
+
 def addresses_if_alike(arrays: Sequence[HostArray]) -> NDArray[np.int64] | None:
     """Give the addresses of arrays that are whole (C-contiguous) and all of one shape and type; else None."""
     if list(map(type, arrays)).count(np.ndarray) != len(arrays):

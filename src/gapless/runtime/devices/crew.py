@@ -69,9 +69,10 @@ class Threads:
         while (task := tasks.get()) is not None and not self._stopped:
             token, copies = task
             try:
-                self._news.put(Copied(token, _copied(copies)))
+                start, end = _copied(copies)
+                self._news.put(Copied(token, (start, end), end - start))
             except BaseException as problem:  # it comes out at its chunk, in the caller's thread
-                self._news.put(Copied(token, None, problem))
+                self._news.put(Copied(token, None, error=problem))
 
 
 def _copied(copies: Copies) -> tuple[int, int]:

@@ -22,7 +22,7 @@ from gapless.model import native
 from gapless.model.errors import GaplessError
 
 from . import Copied, Copies, HostArray, Source
-from .address import address, addresses_if_alike
+from .address import Alike, address, addresses_if_alike
 from .crew import copy
 
 NAME = "libgapless-crew.so"
@@ -32,8 +32,10 @@ PATIENCE = 50_000_000  # ns after which who waits looks whether there was a Ctrl
 
 
 class _News(ctypes.Structure):
-    _fields_ = (("number", ctypes.c_uint64), ("begun", ctypes.c_int64), ("ended", ctypes.c_int64),
-                ("status", ctypes.c_int64))  # fmt: skip
+    _fields_ = (
+        ("number", ctypes.c_uint64), ("begun", ctypes.c_int64), ("ended", ctypes.c_int64), ("worked", ctypes.c_int64),
+        ("status", ctypes.c_int64),
+    )  # fmt: skip
 
 
 class Library:
@@ -115,9 +117,10 @@ class Pool:
             start = perf_counter_ns()
             for target, source in copies.pairs:
                 copy(target, source)
-            self._here.append(Copied(token, (start, perf_counter_ns())))
+            end = perf_counter_ns()
+            self._here.append(Copied(token, (start, end), end - start))
         except Exception as problem:
-            self._here.append(Copied(token, None, problem))
+            self._here.append(Copied(token, None, error=problem))
 
     def next(self) -> Copied:
         """Wait until some task is done, and say which."""
@@ -132,8 +135,8 @@ class Pool:
         news = self._news
         token, _ = self._known.pop(news.number)
         if news.status:
-            return Copied(token, None, self._failed(news.status))
-        return Copied(token, (news.begun, news.ended))
+            return Copied(token, None, error=self._failed(news.status))
+        return Copied(token, (news.begun, news.ended), news.worked)
 
     def close(self) -> list[Copied]:
         """Let the threads finish what they are at, drop the rest, wait until they are gone; give what is news."""
@@ -203,7 +206,8 @@ def _joined(target: HostArray, sources: Sequence[HostArray], grids: list[Parts])
     first = sources[0]
     if target.dtype != first.dtype or target.shape[1:] != first.shape[1:] or not target.flags.c_contiguous:
         return None
-    start, places = address(target), addresses_if_alike(sources)
+    start = address(target)
+    places = sources.places if isinstance(sources, Alike) else addresses_if_alike(sources)
     if places is not None:
         size = first.nbytes
         if size * len(sources) != target.nbytes or target.dtype.hasobject:

@@ -138,6 +138,11 @@ class Task:
     problem: BaseException | None = None
     last: Item | None = None  # the copy it is at, or ended with
 
+    def copied(self) -> Copied:
+        """Say what has been done."""
+        start, end = self.span or (0, 0)
+        return Copied(self.token, self.span, end - start, self.problem)
+
 
 class Crew:
     """Lanes whose copies happen later, each in order; where the device pools, a lane for each task."""
@@ -170,7 +175,7 @@ class Crew:
         self._asked.remove(task)
         device.note(Entry("main", "receive", f"did {task.message}"))
         device.advance_to(_end(task))
-        return Copied(task.token, task.span, task.problem)
+        return task.copied()
 
     def close(self) -> list[Copied]:
         """Let what was begun happen."""
@@ -178,7 +183,7 @@ class Crew:
             del tasks[1:]
             while tasks:
                 self._device.reach(tasks[0].last)
-        news = [Copied(task.token, task.span, task.problem) for task in self._asked if task.span is not None]
+        news = [task.copied() for task in self._asked if task.span is not None]
         self._asked.clear()
         return news
 

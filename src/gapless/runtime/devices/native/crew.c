@@ -48,6 +48,7 @@ struct task {
     int64_t part, offset; /* where the next grain begins: in which part, at which byte of it */
     int64_t working;      /* threads that are at a grain of it */
     int64_t begun, ended; /* ns, on CLOCK_MONOTONIC */
+    int64_t worked;       /* ns that threads copied, together */
     int64_t status;       /* what the wait for the event gave */
 };
 
@@ -74,7 +75,7 @@ struct crew {
 /* What the caller hears of a task that is done. */
 struct news {
     uint64_t number;
-    int64_t begun, ended, status;
+    int64_t begun, ended, worked, status;
 };
 
 /* What one thread copies of a task in one go. */
@@ -261,12 +262,15 @@ static void *work(void *given)
         int last = task->part == task->count;
         if (last)
             take(&crew->ready);
+        int64_t start = now();
         if (!task->begun)
-            task->begun = now();
+            task->begun = start;
         task->working++;
         pthread_mutex_unlock(&crew->lock);
         copy(task, grain);
+        int64_t worked = now() - start;
         pthread_mutex_lock(&crew->lock);
+        task->worked += worked;
         if (!--task->working && task->part == task->count)
             end(crew, task);
     }
@@ -402,7 +406,7 @@ EXPORT int gapless_crew_next(struct crew *crew, int64_t patience, struct news *n
     pthread_mutex_unlock(&crew->lock);
     if (!task)
         return 0;
-    *news = (struct news){task->number, task->begun, task->ended, task->status};
+    *news = (struct news){task->number, task->begun, task->ended, task->worked, task->status};
     free(task);
     return 1;
 }
