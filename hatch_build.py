@@ -1,8 +1,8 @@
-"""Put the recorder's library into a wheel: ``GAPLESS_PREBUILT=1 uv build --wheel`` where CUPTI's headers are there.
+"""Put the parts in C into a wheel: ``GAPLESS_PREBUILT=1 uv build --wheel`` where CUPTI's headers are there.
 
-A wheel built so belongs to one platform. It holds the library for any CUPTI from 12.0 on: the recorder finds out at run
-time how large the records of the libcupti are that runs. Without the variable the wheel is pure Python, and the library
-is compiled at the first ``gapless record``.
+A wheel built so belongs to one platform. The recorder's library is for any CUPTI from 12.0 on: it finds out at run time
+how large the records of the libcupti are that runs. Without the variable the wheel is pure Python, and the libraries
+are compiled when they are first used.
 """
 
 from __future__ import annotations
@@ -17,17 +17,22 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class Prebuilt(BuildHookInterface):
-    """Compiles ``gapless/recorder/libgapless-recorder.so`` and marks the wheel with its platform."""
+    """Compiles the recorder's library and the pipeline's, and marks the wheel with its platform."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, and say what belongs into the wheel."""
         if self.target_name != "wheel" or os.environ.get("GAPLESS_PREBUILT") != "1":
             return
         sys.path.insert(0, str(Path(self.root) / "src"))
+        from gapless.model import native
         from gapless.recorder import library
 
-        made = library.compile_here(Path(tempfile.mkdtemp()))
-        build_data["force_include"][str(made)] = f"gapless/recorder/{library.NAME}"
+        here = Path(tempfile.mkdtemp())
+        build_data["force_include"][str(library.compile_here(here))] = f"gapless/recorder/{library.NAME}"
+        devices = Path("gapless/runtime/devices")  # which cannot be imported here: there is no NumPy
+        name, source = "libgapless-crew.so", Path(self.root) / "src" / devices / "native/crew.c"
+        made = native.library_of(source, here, name, part="staging threads")
+        build_data["force_include"][str(made)] = str(devices / name)
         build_data["pure_python"] = False
         from packaging.tags import sys_tags
 

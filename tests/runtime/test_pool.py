@@ -242,7 +242,7 @@ def test_without_a_compiler_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     pool.load.cache_clear()
     try:
-        assert pool.load() == "no C compiler is there to compile them"
+        assert pool.load() == "no C compiler is there to compile gapless's staging threads"
         (tmp_path / "broken.so").write_bytes(b"no library")
         monkeypatch.setattr(pool, "_BROUGHT", tmp_path / "broken.so")
         pool.load.cache_clear()

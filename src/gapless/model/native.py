@@ -30,6 +30,20 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gapless"
 
 
+def library_of(source: Path, root: Path, name: str, *, part: str) -> Path:
+    """Give the library of one source file, in a folder of *root*; compile it if need be.
+
+    *part* says which part of gapless it is. Raises GaplessError where there is no compiler, and as compile_library.
+    """
+    compiler = find_compiler()
+    if compiler is None:
+        raise GaplessError(f"no C compiler is there to compile gapless's {part}")
+    path = root / f"{source.stem}-{fingerprint([source], compiler, *FLAGS)}" / name
+    if not path.is_file():
+        compile_library(path, compiler, [str(source)], part=part)
+    return path
+
+
 def fingerprint(sources: Iterable[Path], *words: str) -> str:
     """Give a name for what is made of these sources in a way that *words* tell."""
     digest = hashlib.sha256("\0".join(words).encode())

@@ -292,7 +292,7 @@ def small_items(device: Device, x: HostArray, right: HostArray, runs: int, *, it
             if by_hand is not None:
                 name = f"CUDA C++, 4 streams, pinned, {_size(chunk)} at a time"
                 ways[name] = lambda by_hand=by_hand: by_hand(rows.reshape(-1), back)
-        _race(case, ways, None, max(runs // 2, 1))
+        _race(case, ways, None, max(runs // 2, 3))
         for name in case.seconds:
             case.notes.append(f"{name}: {count / case.median(name):.0f} items/s")
     return case

@@ -65,13 +65,7 @@ def load() -> Library | str:
 
 def compile_here(root: Path) -> Path:
     """Give the library in a folder of *root*; compile it if need be. Raises GaplessError where that cannot be done."""
-    compiler = native.find_compiler()
-    if compiler is None:
-        raise GaplessError("no C compiler is there to compile them")
-    path = root / f"crew-{native.fingerprint([_SOURCE], compiler, *native.FLAGS)}" / NAME
-    if not path.is_file():
-        native.compile_library(path, compiler, [str(_SOURCE)], part="staging threads")
-    return path
+    return native.library_of(_SOURCE, root, NAME, part="staging threads")
 
 
 class Pool:
