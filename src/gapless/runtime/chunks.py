@@ -19,11 +19,14 @@ from .slots import Chunk
 
 def as_host(value: Any, what: str = "The input") -> HostArray:
     """Give what the user passed as a NumPy array. Raises GaplessError for device arrays and for objects."""
-    if hasattr(value, "__cuda_array_interface__"):
+    if type(value) is np.ndarray:
+        array = value
+    elif hasattr(value, "__cuda_array_interface__"):
         raise GaplessError(f"{what} is in the GPU's memory already, and a pipeline copies from host memory.")
-    if isinstance(value, np.ma.MaskedArray):
+    elif isinstance(value, np.ma.MaskedArray):
         raise GaplessError(f"{what} has a mask, which a device does not know. Pass x.filled(...), or x.data.")
-    array = np.asarray(value)
+    else:
+        array = np.asarray(value)
     if not array.dtype.itemsize:
         raise GaplessError(f"{what} has dtype {array.dtype.str}, whose elements have no bytes.")
     if array.dtype.hasobject:

@@ -181,15 +181,18 @@ class Run:
 
     def give_commands(self, flight: Flight) -> None:
         """Put a chunk's copies and kernel into its slot's stream."""
-        slot, stream, now = flight.slot, flight.slot.stream, self.device.now_ns
-        timed = is_timed(self.device, flight.chunk.index)
-        copied, computed, flight.done = (slot.copied, slot.computed, slot.timed) if timed else (None, None, slot.done)
-        stream.submit(OpKind.H2D, lambda: self.guarded(flight, self.copy_in), copied, flight.bytes_in)
-        flight.launched = now()
-        stream.submit(OpKind.KERNEL, lambda: self.guarded(flight, self.compute), computed)
-        flight.returned = now()
-        stream.submit(OpKind.D2H, lambda: self.guarded(flight, self.copy_out), flight.done)
-        flight.given = now()
+        slot, stream, device = flight.slot, flight.slot.stream, self.device
+        if device.real and not is_timed(device, flight.chunk.index):  # one piece of work: no event between its parts
+            flight.done = slot.done
+            stream.submit(OpKind.KERNEL, lambda: self.guarded(flight, self.all_steps), slot.done)
+        else:
+            flight.done = slot.timed
+            stream.submit(OpKind.H2D, lambda: self.guarded(flight, self.copy_in), slot.copied, flight.bytes_in)
+            flight.launched = device.now_ns()
+            stream.submit(OpKind.KERNEL, lambda: self.guarded(flight, self.compute), slot.computed)
+            flight.returned = device.now_ns()
+            stream.submit(OpKind.D2H, lambda: self.guarded(flight, self.copy_out), slot.timed)
+        flight.given = device.now_ns()
 
     def guarded(self, flight: Flight, step: Callable[[Flight], None]) -> None:
         """Do one step of a chunk; what goes wrong is kept for the chunk's turn. After that, or a stop, do nothing."""
@@ -199,6 +202,14 @@ class Run:
             step(flight)
         except BaseException as problem:
             flight.error = problem
+
+    def all_steps(self, flight: Flight) -> None:
+        """Give the commands of a whole chunk."""
+        self.copy_in(flight)
+        flight.launched = self.device.now_ns()
+        self.compute(flight)
+        flight.returned = self.device.now_ns()
+        self.copy_out(flight)
 
     def copy_in(self, flight: Flight) -> None:
         """Copy the input to the device."""
