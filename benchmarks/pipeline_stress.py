@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import argparse
 import random
+import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
-from gapless.runtime.devices.crew import copy
-from gapless.runtime.devices.cuda import Cuda, Lanes
+from gapless.runtime.devices import pool
+from gapless.runtime.devices.crew import Threads, copy
+from gapless.runtime.devices.cuda import Cuda
 from gapless.runtime.kernels import cuda_kernel
 from gapless.runtime.pipeline import Pipeline
 
@@ -38,27 +42,40 @@ def nap(chance: float = 0.2) -> None:
         time.sleep(random.random() * 300e-6)
 
 
-class SleepyLanes(Lanes):
-    """A crew whose lanes sleep before and after they copy."""
+class SleepyThreads(Threads):
+    """A crew in Python whose lanes sleep before and after they copy."""
 
-    def copy(self, copies):
-        """Copy, between two naps."""
+    def submit(self, lane, token, copies):
+        """Ask for copies, one of them of a list that sleeps."""
+        super().submit(lane, token, replace(copies, after=Nap(copies.after)))
+
+
+class Nap:
+    """An event that is waited for between two naps."""
+
+    def __init__(self, event) -> None:
+        self.event = event
+
+    def wait(self) -> None:
+        """Wait."""
         nap()
-        done = super().copy(copies)
+        if self.event is not None:
+            self.event.wait()
         nap()
-        return done
 
 
 class Sleepy(Cuda):
-    """A GPU with such a crew, and a caller that sleeps as well."""
+    """A GPU with crews that sleep, in C and in Python, and a caller that sleeps as well."""
 
-    def __init__(self) -> None:
+    def __init__(self, library) -> None:
         super().__init__()
-        self.key = self.name = f"{self.name}, sleepy"  # what it costs is nobody else's cost
+        self._staging = library
+        self.pools = not isinstance(library, str)
+        self.key = self.name = f"{self.name}, sleepy {self.pools}"  # what it costs is nobody else's cost
 
-    def crew(self, lanes: int) -> Lanes:
+    def crew(self, lanes: int, threads: int):
         """Make a crew that sleeps."""
-        return SleepyLanes(self, lanes)
+        return super().crew(lanes, threads) if self.pools else SleepyThreads(lanes, prepare=self.current)
 
     def copy(self, target, source) -> None:
         """Copy, after a nap."""
@@ -78,7 +95,9 @@ def main() -> None:
     seconds = parser.parse_args().seconds
     random.seed(5)
     rng = np.random.default_rng(5)
-    device = Sleepy()
+    in_c = Sleepy(pool.Library(pool.compile_here(Path(tempfile.mkdtemp()), delays=True)))
+    in_python = Sleepy("Python's threads are meant")
+    device = in_c
     x = rng.random(400_000, dtype=np.float32)
     y = 2 * x + 1
     pinned, target = device.pinned(x.nbytes).view(np.float32), device.pinned(x.nbytes).view(np.float32)
@@ -86,6 +105,7 @@ def main() -> None:
     runs = chunks = 0
     end = time.monotonic() + seconds
     while time.monotonic() < end:
+        device = (in_c, in_python)[int(rng.integers(2))]
         slots, threads = int(rng.integers(1, 7)), (None, 0, 3)[int(rng.integers(3))]
         with Pipeline(
             SLOW, device=device, slots=slots, threads=threads, chunk=int(rng.integers(4_000, 400_000))

@@ -18,7 +18,8 @@ from gapless.model.errors import GaplessError
 from gapless.runtime import devices
 from gapless.runtime.devices import Copies, pool
 from gapless.runtime.devices.address import address
-from staged_host import FAILED, WAIT, address_of, library
+from gapless.runtime.pipeline import Pipeline
+from staged_host import FAILED, WAIT, StagedHost, address_of, library
 
 
 class Event:
@@ -264,3 +265,19 @@ def test_protocol_is_kept() -> None:
     """A pool is a crew to the type checker; here, that it has what one has."""
     assert {name for name in vars(devices.Crew) if not name.startswith("_")} <= set(dir(pool.Pool))
     assert address(np.zeros(3)) > 0
+
+
+def test_the_ring_is_right_whatever_the_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Threads that sleep now and then, while they copy and before they say so."""
+    library()
+    slow = pool.Library(pool.compile_here(tmp_path, delays=True))
+    x = np.random.default_rng(8).random(60_000, dtype=np.float32)
+    device = StagedHost(pools=True)
+    monkeypatch.setattr(device, "_library", slow)
+    for slots in (1, 2, 5):
+        with Pipeline(lambda a: 2 * a + 1, device=device, slots=slots, threads=3, chunk=10_000) as pipe:
+            for _ in range(5):
+                assert np.array_equal(pipe(x), 2 * x + 1)
+            batches = [x[: 7 * length] for length in range(1, 40)]
+            for got, batch in zip(pipe.stream(iter(batches)), batches, strict=True):
+                assert np.array_equal(got, 2 * batch + 1)

@@ -30,17 +30,19 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gapless"
 
 
-def library_of(source: Path, root: Path, name: str, *, part: str) -> Path:
+def library_of(source: Path, root: Path, name: str, *, part: str, defines: Sequence[str] = ()) -> Path:
     """Give the library of one source file, in a folder of *root*; compile it if need be.
 
-    *part* says which part of gapless it is. Raises GaplessError where there is no compiler, and as compile_library.
+    *part* says which part of gapless it is; *defines* are macros. Raises GaplessError where there is no compiler, and
+    as ``compile_library``.
     """
     compiler = find_compiler()
     if compiler is None:
         raise GaplessError(f"no C compiler is there to compile gapless's {part}")
-    path = root / f"{source.stem}-{fingerprint([source], compiler, *FLAGS)}" / name
+    flags = [f"-D{name}" for name in defines]
+    path = root / f"{source.stem}-{fingerprint([source], compiler, *FLAGS, *flags)}" / name
     if not path.is_file():
-        compile_library(path, compiler, [str(source)], part=part)
+        compile_library(path, compiler, [*flags, str(source)], part=part)
     return path
 
 

@@ -182,16 +182,16 @@ class Run:
     def give_commands(self, flight: Flight) -> None:
         """Put a chunk's copies and kernel into its slot's stream."""
         slot, stream, device = flight.slot, flight.slot.stream, self.device
-        if device.real and not is_timed(device, flight.chunk.index):  # one piece of work: no event between its parts
-            flight.done = slot.done
-            stream.submit(OpKind.KERNEL, lambda: self.guarded(flight, self.all_steps), slot.done)
+        timed = is_timed(device, flight.chunk.index)
+        copied, computed, flight.done = (slot.copied, slot.computed, slot.timed) if timed else (None, None, slot.done)
+        if device.real and not timed:  # one piece of work: there is no event between its parts
+            stream.submit(OpKind.KERNEL, lambda: self.guarded(flight, self.all_steps), flight.done)
         else:
-            flight.done = slot.timed
-            stream.submit(OpKind.H2D, lambda: self.guarded(flight, self.copy_in), slot.copied, flight.bytes_in)
+            stream.submit(OpKind.H2D, lambda: self.guarded(flight, self.copy_in), copied, flight.bytes_in)
             flight.launched = device.now_ns()
-            stream.submit(OpKind.KERNEL, lambda: self.guarded(flight, self.compute), slot.computed)
+            stream.submit(OpKind.KERNEL, lambda: self.guarded(flight, self.compute), computed)
             flight.returned = device.now_ns()
-            stream.submit(OpKind.D2H, lambda: self.guarded(flight, self.copy_out), slot.timed)
+            stream.submit(OpKind.D2H, lambda: self.guarded(flight, self.copy_out), flight.done)
         flight.given = device.now_ns()
 
     def guarded(self, flight: Flight, step: Callable[[Flight], None]) -> None:

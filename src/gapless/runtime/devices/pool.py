@@ -63,9 +63,14 @@ def load() -> Library | str:
         return str(problem).partition("\n")[0]
 
 
-def compile_here(root: Path) -> Path:
-    """Give the library in a folder of *root*; compile it if need be. Raises GaplessError where that cannot be done."""
-    return native.library_of(_SOURCE, root, NAME, part="staging threads")
+def compile_here(root: Path, *, delays: bool = False) -> Path:
+    """Give the library in a folder of *root*; compile it if need be. Raises GaplessError where that cannot be done.
+
+    *delays*: its threads sleep now and then, for tests.
+    """
+    return native.library_of(
+        _SOURCE, root, NAME, part="staging threads", defines=["GAPLESS_DELAYS"] if delays else []
+    )  # fmt: skip
 
 
 class Pool:

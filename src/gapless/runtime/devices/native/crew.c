@@ -90,6 +90,17 @@ static int64_t now(void)
     return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
 }
 
+/* For tests: sleep now and then, so that everything comes in another order. */
+static void delay(void)
+{
+#ifdef GAPLESS_DELAYS
+    static _Thread_local uint64_t state;
+    state = (state ? state : (uint64_t)now()) * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    if (state >> 33 & 1)
+        nanosleep(&(struct timespec){0, (long)(state >> 40) % 300000}, NULL);
+#endif
+}
+
 static void put(struct queue *queue, struct task *task)
 {
     task->next = NULL;
@@ -267,7 +278,9 @@ static void *work(void *given)
             task->begun = start;
         task->working++;
         pthread_mutex_unlock(&crew->lock);
+        delay();
         copy(task, grain);
+        delay();
         int64_t worked = now() - start;
         pthread_mutex_lock(&crew->lock);
         task->worked += worked;
@@ -292,6 +305,7 @@ static void *wait_for_events(void *given)
         }
         pthread_mutex_unlock(&crew->lock);
         int status = crew->synchronize(task->event);
+        delay();
         pthread_mutex_lock(&crew->lock);
         task->status = status;
         if (status) {
