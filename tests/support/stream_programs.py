@@ -160,6 +160,97 @@ def copies_to_host_after_the_stream() -> None:
     x.cpu()
 
 
+def copies_and_kernels_on_one_stream() -> None:  # B07: pinned and non_blocking; nothing overlaps, all is in order
+    for part in torch.ones(4, N).pin_memory():
+        part.to("cuda", non_blocking=True) * 2
+    torch.cuda.synchronize()
+
+
+def copies_on_a_stream_of_their_own() -> None:  # B07
+    copies, kept = torch.cuda.Stream(), []
+    for part in torch.ones(4, N).pin_memory():
+        with torch.cuda.stream(copies):
+            kept.append(part.to("cuda", non_blocking=True))
+        torch.cuda.current_stream().wait_event(copies.record_event())
+        kept[-1] * 2
+    torch.cuda.synchronize()
+
+
+def copies_on_a_stream_that_nothing_waits_for() -> None:  # B07, the wait forgotten
+    copies, kept = torch.cuda.Stream(), []
+    for part in torch.ones(4, N).pin_memory():
+        with torch.cuda.stream(copies):
+            kept.append(part.to("cuda", non_blocking=True))
+        kept[-1] * 2
+    torch.cuda.synchronize()
+
+
+def products_side_by_side() -> None:  # B11: two streams, and nothing between them
+    side = torch.cuda.Stream()
+    a, b = torch.ones(2, 64, 64, device="cuda")
+    torch.cuda.synchronize()
+    a @ a
+    with torch.cuda.stream(side):
+        b @ b
+    torch.cuda.synchronize()
+
+
+def _in_two_threads(streams: list[torch.cuda.Stream]) -> None:
+    """The second thread goes on with what the first made."""
+    x = torch.zeros(N, device="cuda")
+    torch.cuda.synchronize()
+
+    def add(stream: torch.cuda.Stream) -> None:
+        with torch.cuda.stream(stream):
+            x.add_(1)
+
+    for stream in streams:
+        thread = threading.Thread(target=add, args=(stream,))
+        thread.start()
+        thread.join()
+    torch.cuda.synchronize()
+
+
+def two_threads_on_one_stream() -> None:  # B13: the stream orders, whichever thread issues
+    _in_two_threads([torch.cuda.Stream()] * 2)
+
+
+def two_threads_on_two_streams() -> None:  # B13: to join a thread waits for no kernel
+    _in_two_threads([torch.cuda.Stream(), torch.cuda.Stream()])
+
+
+def _recycles_a_buffer(*, waits: bool) -> None:
+    fills, copies = torch.cuda.Stream(), torch.cuda.Stream()
+    buffer, taken = torch.empty(N, device="cuda"), torch.empty(3, N, device="cuda")
+    torch.cuda.synchronize()
+    for i in range(3):
+        with torch.cuda.stream(fills):
+            buffer.fill_(i)
+        copies.wait_stream(fills)
+        with torch.cuda.stream(copies):
+            taken[i].copy_(buffer)
+        if waits:
+            fills.wait_event(copies.record_event())
+    torch.cuda.synchronize()
+
+
+def buffer_recycled_under_a_copy() -> None:  # B25
+    _recycles_a_buffer(waits=False)
+
+
+def buffer_recycled_after_the_copy() -> None:  # B25
+    _recycles_a_buffer(waits=True)
+
+
+def size_asked_of_the_gpu() -> None:  # B27: how many there are is read on the host, which waits for the stream
+    side = torch.cuda.Stream()
+    x = filled()
+    x.nonzero()
+    with torch.cuda.stream(side):
+        x * 2
+    torch.cuda.synchronize()
+
+
 # ------------------------------------------------------------------------------------------- in place, parts, views
 
 
@@ -379,14 +470,14 @@ def prefetches_with_the_back_wait() -> None:
 # ---------------------------------------------------------------------------------------------- the host's memory
 
 
-def source_overwritten() -> None:
+def source_overwritten() -> None:  # B31: pinned memory used again without its event
     staged = torch.empty(N, pin_memory=True)
     for i in range(3):
         staged.fill_(i)
         staged.to("cuda", non_blocking=True)
 
 
-def source_overwritten_after_its_event() -> None:
+def source_overwritten_after_its_event() -> None:  # B31
     staged, copied = torch.empty(N, pin_memory=True), torch.cuda.Event()
     for i in range(3):
         copied.synchronize()
@@ -433,6 +524,12 @@ def source_freed_after_the_copy() -> None:
     torch.cuda.current_stream().synchronize()
     del staged
     torch.cuda.cudart().cudaHostUnregister(address)
+
+
+def pageable_source_freed() -> None:  # B19, before it was pinned
+    staged = torch.ones(N)
+    staged.to("cuda", non_blocking=True)
+    del staged
 
 
 def source_freed_by_pytorch() -> None:  # its own pinned memory waits for the copies out of it
@@ -569,6 +666,31 @@ def graph_waits() -> None:
     _graph(wait=True)
 
 
+def _forks_in_a_graph(*, joins_before: bool) -> None:
+    x, y = filled(), filled()
+    graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    with torch.cuda.graph(graph):
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            y.copy_(x)
+        torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    graph.replay()
+    if joins_before:
+        side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        y.sum()
+    torch.cuda.synchronize()
+
+
+def graph_forked_and_joined() -> None:  # B51
+    _forks_in_a_graph(joins_before=True)
+
+
+def graph_leaves_its_capture_stream() -> None:  # B51: the replay is on the current stream, not on those captured
+    _forks_in_a_graph(joins_before=False)
+
+
 def graph_replayed_on_two_streams() -> None:  # R7.1: a graph never overlaps itself
     x = filled()
     graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
@@ -689,6 +811,9 @@ RACES: list[tuple[Program, str]] = [
     (one_event_for_two_streams, "missing-wait"),
     (waits_before_the_record, "missing-wait"),
     (copies_to_host_on_the_wrong_stream, "missing-wait"),
+    (copies_on_a_stream_that_nothing_waits_for, "missing-wait"),
+    (two_threads_on_two_streams, "missing-wait"),
+    (buffer_recycled_under_a_copy, "missing-wait"),
     (in_place_beside_a_reader, "missing-wait"),
     (columns_overlap, "missing-wait"),
     (rows_overlap, "missing-wait"),
@@ -706,12 +831,15 @@ RACES: list[tuple[Program, str]] = [
     (pool_stream_not_fenced, "missing-wait"),
     (the_32nd_stream_is_another, "missing-wait"),
     (graph_reads_too_early, "missing-wait"),
+    (graph_leaves_its_capture_stream, "missing-wait"),
     (branches_meet_without_a_wait, "missing-wait"),
     (reads_batches_on_a_side_stream, "missing-wait"),
 ]
 SILENT: list[Program] = [
     waits_for_the_stream, waits_for_an_event, synchronises, polls_the_event, an_event_for_each_stream,
-    copies_to_host_after_the_stream, in_place_after_the_reader, columns_apart, rows_apart, even_and_odd,
+    copies_to_host_after_the_stream, copies_and_kernels_on_one_stream, copies_on_a_stream_of_their_own,
+    products_side_by_side, two_threads_on_one_stream, buffer_recycled_after_the_copy, size_asked_of_the_gpu,
+    pageable_source_freed, graph_forked_and_joined, in_place_after_the_reader, columns_apart, rows_apart, even_and_odd,
     block_recorded, block_joined_before_it_is_released, block_joined_before_it_is_used_again,
     block_too_small_for_the_next, block_waited_for, block_fresh_after_a_synchronise, prefetches_with_record_stream,
     prefetches_with_the_back_wait, source_overwritten_after_its_event, source_overwritten_after_a_plain_copy,

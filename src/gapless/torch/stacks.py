@@ -18,7 +18,7 @@ _HERE = str(Path(__file__).parent)
 _left_out: list[str] = [_HERE]
 _internal: dict[int, bool] = {}  # by the id of a code object: to hash one takes longer than all the rest
 _codes: dict[int, CodeType] = {}  # those that were met, which keeps their ids theirs
-_stacks: dict[tuple[int, ...], Stack] = {}  # by ids and lines. Each one once: a loop makes the same again and again
+_stacks: dict[tuple[int, ...], Stack] = {}  # by ids and instructions: a loop makes the same again and again
 
 
 def leave_out(folder: str) -> None:
@@ -32,20 +32,31 @@ def here() -> Stack:
     """Give the stack of the caller, as far as it is the user's code."""
     frame: FrameType | None = sys._getframe(1)
     frames: list[int] = []
+    known = _internal.get
     while frame is not None and len(frames) < 2 * DEPTH:
         code = frame.f_code
-        inside = _internal.get(id(code))
+        inside = known(id(code))
         if inside is None:
             inside = _internal[id(code)] = _is_internal(code)
             _codes[id(code)] = code
         if not inside:
-            frames += (id(code), frame.f_lineno)
+            frames += (id(code), frame.f_lasti)  # to ask for the line takes longer; it stands in the code
         frame = frame.f_back
     key = tuple(frames)
     stack = _stacks.get(key)
     if stack is None:
-        stack = _stacks[key] = tuple((_codes[code], line) for code, line in zip(key[::2], key[1::2], strict=True))
+        stack = _stacks[key] = tuple(
+            (_codes[code], _line(_codes[code], at)) for code, at in zip(key[::2], key[1::2], strict=True)
+        )
     return stack
+
+
+def _line(code: CodeType, at: int) -> int:
+    """Give the line of an instruction, by its offset in the code."""
+    for first, end, line in code.co_lines():
+        if first <= at < end and line is not None:
+            return line
+    return code.co_firstlineno
 
 
 def _is_internal(code: CodeType) -> bool:

@@ -391,10 +391,13 @@ def _index(tensor: torch.Tensor) -> int:
 
 def _view(tensor: torch.Tensor, size: int) -> View:
     """Give the bytes that a tensor covers of its memory."""
+    contiguous = tensor.is_contiguous()
+    if contiguous and tensor.nbytes == size:
+        return None
     if tensor.is_nested:
         return None
     width, offset = tensor.dtype.itemsize, int(tensor.storage_offset())
-    if tensor.is_contiguous():
+    if contiguous:
         low, bytes_ = offset * width, tensor.numel() * width
         return None if low == 0 and bytes_ >= size else (low, bytes_, (), ())
     strides = tuple(stride * width for stride in tensor.stride())
