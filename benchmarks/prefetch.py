@@ -25,7 +25,7 @@ from torch import nn
 
 import gapless.torch as gt
 
-RUNS = {"resnet": 3, "recorded_training": 3}  # of a loop; others: 9
+RUNS = {"training": 21, "resnet": 4, "recorded_training": 5}  # of a loop; others: 15
 Run = tuple[float, float]  # ms a step, 95th percentile
 Way = Callable[[Iterable[Any]], Iterable[Any]]
 
@@ -241,7 +241,7 @@ def resnet() -> tuple[Iterable[Any], Iterable[Any], Callable[[Any], Any]]:
 
     def loader(*, pin: bool) -> Any:
         return torch.utils.data.DataLoader(
-            Images(128 * 40), batch_size=128, num_workers=12, pin_memory=pin, persistent_workers=True, prefetch_factor=4
+            Images(128 * 60), batch_size=128, num_workers=12, pin_memory=pin, persistent_workers=True, prefetch_factor=4
         )
 
     def step(batch: Any) -> None:
@@ -278,7 +278,7 @@ def compare(name: str, chosen: list[str]) -> dict[str, Any]:
     """Measure a loop in all ways, or in those that were chosen, in turn."""
     # recorded_training: single precision, as it was recorded
     torch.backends.cuda.matmul.allow_tf32 = name != "recorded_training"
-    found = in_turn(_ways(name, chosen), RUNS.get(name, 9))
+    found = in_turn(_ways(name, chosen), RUNS.get(name, 15))
     gc.collect()
     torch.cuda.empty_cache()
     return {"loop": name, **summed_up(found, "prefetch"), "report": REPORTS[-1]}
@@ -382,7 +382,7 @@ def results(layers: int, steps: int) -> dict[str, Any]:
 
     every = {"cpu": on_cpu, "three streams": three_streams, "by hand": by_hand_, "to_host": by_gapless}
     with torch.inference_mode():
-        found = in_turn({name: partial(timed, way) for name, way in every.items()}, 7)
+        found = in_turn({name: partial(timed, way) for name, way in every.items()}, 15)
     return {"loop": f"results of {layers} layers", **summed_up(found, "to_host")}
 
 
@@ -406,8 +406,10 @@ def overhead() -> dict[str, Any]:
         measured(range(5), step)
         without, _ = measured(range(steps), step)
         with gt.check() as checking:
+            measured(range(2), step)  # what it learns of each operator and each line, it learns once
+            before = checking.log.operations
             within, _ = measured(range(steps), step)
-        operations = checking.result.operations
+        operations = checking.result.operations - before
         costs[name] = {"ms": round(without, 4), "checked_ms": round(within, 4), "operations": operations,
                        "us_an_operation": round((within - without) * steps * 1e3 / max(1, operations), 2),
                        "findings": [str(finding) for finding in checking.result.findings]}  # fmt: skip
