@@ -15,10 +15,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from gapless.torch import currents
+
 
 class Stream:
     def __init__(self, name: str) -> None:
         self.name = name
+        self.cuda_stream = id(self)
         self.work: deque[Callable[[], bool]] = deque()  # each gives False while it cannot run yet
 
 
@@ -36,6 +39,7 @@ class Simulated:
     """``eager`` is how likely some work is done after a call; 0: only when the host waits for it."""
 
     def __init__(self, seed: int = 0, eager: float = 0.3) -> None:
+        currents.forget()
         self.random = random.Random(seed)
         self.eager = eager
         self.consumer = Stream("consumer")
@@ -67,6 +71,14 @@ class Simulated:
 
     @contextmanager
     def on(self, stream: Stream) -> Iterator[None]:
+        with self.quietly_on(stream):
+            currents.entered(stream)
+            yield
+        currents.entered(self.current())
+
+    @contextmanager
+    def quietly_on(self, stream: Stream) -> Iterator[None]:
+        """As what is given a stream does, and makes it no current one."""
         self._stack.append(stream)
         try:
             yield
@@ -106,11 +118,14 @@ class Simulated:
     def holds(self, tensor: torch.Tensor) -> bool:
         return tensor.untyped_storage().data_ptr() in self._device
 
+    def has(self, stream: Stream) -> bool:
+        return stream in self.streams
+
     def moved(self, obj: Any) -> Any:
         return obj.to_simulated(self)
 
     def copy(self, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]], stream: Stream) -> None:
-        with self.on(stream):
+        with self.quietly_on(stream):
             for source, target in pairs:
                 self.launch(target, np.copyto, source)
 

@@ -776,26 +776,57 @@ def moves_by_number() -> None:
     assert torch.ones(2, device=0).is_cuda
 
 
-def _reads_batches_on_a_side_stream(name: Callable[[torch.Tensor, torch.cuda.Stream], None]) -> None:
-    side = torch.cuda.Stream()
+def _reads_batches_on_a_side_stream(
+    read: Callable[[torch.Tensor, torch.cuda.Stream], object], side: torch.cuda.Stream | None = None
+) -> None:
+    side = torch.cuda.Stream() if side is None else side
     for x in gapless.torch.prefetch([torch.ones(N).pin_memory() for _ in range(8)]):
         side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            x * 2
-        name(x, side)
+        read(x, side)
+        del x
     torch.cuda.synchronize()
 
 
-def reads_batches_on_a_side_stream() -> None:
-    _reads_batches_on_a_side_stream(lambda x, side: None)
+def _read_on(x: torch.Tensor, side: torch.cuda.Stream) -> None:
+    with torch.cuda.stream(side):
+        x * 2
 
 
-def reads_batches_on_a_side_stream_and_says_so() -> None:
-    _reads_batches_on_a_side_stream(lambda x, side: x.record_stream(side))
+def reads_batches_on_a_side_stream() -> None:  # the ring waits for what was current
+    _reads_batches_on_a_side_stream(_read_on)
 
 
-def reads_batches_on_a_side_stream_and_says_so_of_a_view() -> None:
-    _reads_batches_on_a_side_stream(lambda x, side: x[: N // 2].record_stream(side))
+def reads_batches_on_a_side_stream_that_is_a_context() -> None:
+    def read(x: torch.Tensor, side: torch.cuda.Stream) -> None:
+        with side:
+            x * 2
+
+    _reads_batches_on_a_side_stream(read)
+
+
+def reads_batches_on_a_side_stream_in_a_thread() -> None:
+    def read(x: torch.Tensor, side: torch.cuda.Stream) -> None:
+        thread = threading.Thread(target=_read_on, args=(x, side))
+        thread.start()
+        thread.join()
+
+    _reads_batches_on_a_side_stream(read)
+
+
+def reads_batches_on_a_stream_of_others() -> None:  # which may be gone before the ring waits for it
+    default = torch.cuda.Stream()
+    with torch.cuda.stream(default):  # no legacy default stream, whose fences would put this in order
+        _reads_batches_on_a_side_stream(_read_on, blocking_stream(2))
+
+
+def reads_batches_on_a_stream_of_others_and_says_so() -> None:
+    def read(x: torch.Tensor, side: torch.cuda.Stream) -> None:
+        _read_on(x, side)
+        x[: N // 2].record_stream(side)
+
+    default = torch.cuda.Stream()
+    with torch.cuda.stream(default):
+        _reads_batches_on_a_side_stream(read, blocking_stream(2))
 
 
 def loads_with_pinning() -> None:
@@ -833,7 +864,7 @@ RACES: list[tuple[Program, str]] = [
     (graph_reads_too_early, "missing-wait"),
     (graph_leaves_its_capture_stream, "missing-wait"),
     (branches_meet_without_a_wait, "missing-wait"),
-    (reads_batches_on_a_side_stream, "missing-wait"),
+    (reads_batches_on_a_stream_of_others, "missing-wait"),
 ]
 SILENT: list[Program] = [
     waits_for_the_stream, waits_for_an_event, synchronises, polls_the_event, an_event_for_each_stream,
@@ -848,7 +879,8 @@ SILENT: list[Program] = [
     fenced_through_the_default_stream, the_33rd_stream_is_the_first, graph_waits, graph_replayed_on_two_streams,
     branches_meet_after_a_wait, trains, loads_with_pinning, moves_by_number, loads_in_a_worker,
     loads_in_a_worker_of_a_thread,
-    reads_batches_on_a_side_stream_and_says_so, reads_batches_on_a_side_stream_and_says_so_of_a_view,
+    reads_batches_on_a_side_stream, reads_batches_on_a_side_stream_that_is_a_context,
+    reads_batches_on_a_side_stream_in_a_thread, reads_batches_on_a_stream_of_others_and_says_so,
 ]  # fmt: skip
 WARNINGS: list[tuple[Program, str]] = [
     (pageable_source_overwritten, "source-overwritten"),

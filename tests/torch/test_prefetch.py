@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import queue
 import random
+import threading
 from collections import defaultdict, namedtuple
 from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
@@ -128,7 +130,7 @@ def test_shapes_may_change() -> None:
 
 
 def used_on_a_side_stream(seed: int, monkeypatch: pytest.MonkeyPatch, part: Callable[[Any], Any]) -> list[float]:
-    """Use each batch on a stream that nothing waits for, name it for a part of the batch, and let go of the batch."""
+    """Let other code use each batch on a stream that nothing waits for, and name that for a part of the batch."""
     gpu = Simulated(seed, eager=0.2)
 
     def keep(tensor: Any, stream: Any) -> None:
@@ -139,7 +141,7 @@ def used_on_a_side_stream(seed: int, monkeypatch: pytest.MonkeyPatch, part: Call
     side, add = gpu.new_stream(), adding_to(losses)
     for batch in prefetcher(numbers(gpu), gpu):
         gpu.wait(side, gpu.record(gpu.current()))
-        with gpu.on(side):
+        with gpu.quietly_on(side):
             gpu.launch(batch, add)
         part(batch).record_stream(side)
     gpu.finish()
@@ -159,6 +161,48 @@ def test_a_ring_that_hears_of_no_stream_fails_the_same_test(monkeypatch: pytest.
     monkeypatch.setattr(ring, "lend", lambda memory, hear: None)
     right = sum(used_on_a_side_stream(seed, monkeypatch, PARTS[1]) == [*range(STEPS)] for seed in range(20))
     assert right < 20
+
+
+def used_on_current_streams(seed: int) -> list[float]:
+    """Use each batch on a side stream, in a thread of its own too, and say nothing of it to anybody."""
+    gpu = Simulated(seed, eager=0.2)
+    losses: list[float] = []
+    sides, add = [gpu.new_stream() for _ in range(2)], adding_to(losses)
+    work, done = queue.SimpleQueue[Any](), queue.SimpleQueue[None]()
+
+    def helper() -> None:
+        with gpu.on(sides[1]):
+            while (event := work.get()) is not None:
+                gpu.wait(sides[1], event)
+                gpu.launch(work.get(), add)
+                done.put(None)
+
+    thread = threading.Thread(target=helper)
+    thread.start()
+    for i, batch in enumerate(prefetcher(numbers(gpu), gpu)):
+        ready = gpu.record(gpu.current())
+        if i % 2:
+            work.put(ready)
+            work.put(batch)
+            done.get()
+        else:
+            gpu.wait(sides[0], ready)
+            with gpu.on(sides[0]):
+                gpu.launch(batch, add)
+    work.put(None)
+    thread.join()
+    gpu.finish()
+    return sorted(losses)
+
+
+def test_further_streams_that_are_current() -> None:
+    for seed in range(20):
+        assert used_on_current_streams(seed) == [float(i) for i in range(STEPS)], f"seed {seed}"
+
+
+def test_a_ring_that_does_not_hear_what_is_current_fails_the_same_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ring.Ring, "_hear", lambda self, stream: None)
+    assert any(used_on_current_streams(seed) != [float(i) for i in range(STEPS)] for seed in range(20))
 
 
 def test_record_stream_is_pytorchs_own_for_what_is_not_the_rings(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,10 +356,12 @@ def anything(seed: int, monkeypatch: pytest.MonkeyPatch, gpu: Any) -> None:
             batch = next(batches)
             for part in (batch["x"], batch["x"][1:3], batch["y"]):
                 where = choose.choice((gpu.current(), gpu.current(), side))
+                known = choose.random() < 0.5  # to whom nobody listens: then the program has to name it
                 if where is side:
                     gpu.wait(side, gpu.record(gpu.current()))
-                    part[:1].record_stream(side)
-                with gpu.on(where):
+                    if not known:
+                        part[:1].record_stream(side)
+                with gpu.on(where) if known else gpu.quietly_on(where):
                     gpu.launch(part, lambda array, i=i: read.append((float(i), array.ravel().tolist())))
             if choose.random() < 0.3:
                 kept[float(i)] = choose.choice((batch, batch["x"], batch["x"][2:], batch["y"][0]))

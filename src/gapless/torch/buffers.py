@@ -22,16 +22,16 @@ class Buffer:
         self._looks: tuple[object, ...] = ()
         self.memory: torch.Tensor | None = None
         self.bytes = 0  # of the last tensor
+        self.kept = False  # whether somebody else held what lies here, or a view of it, at the last look
 
-    @property
-    def kept(self) -> bool:
-        """Whether somebody else holds what lies here, or a view of it."""
-        return self._held is not None and self._held.elsewhere
+    def look(self) -> None:
+        """Look whether somebody else holds what lies here. Who does not any more, has issued all that uses it."""
+        self.kept = self._held is not None and self._held.elsewhere
 
     def again(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """Give the memory for a tensor that looks like the last one, unless somebody holds it."""
+        """Give the memory for a tensor that looks like the last one, unless somebody held it."""
         looks = (tensor.dtype, tensor.size(), tensor.stride())
-        if self._last is None or looks != self._looks or self._held is None or self._held.elsewhere:
+        if self._last is None or looks != self._looks or self.kept:
             return None
         return self._last.detach()  # one for each batch: what the program does to it does not stay on it
 
@@ -45,6 +45,7 @@ class Buffer:
     def leave(self) -> None:
         """Let go of the memory: it is whose who holds it."""
         self._held = self._last = self.memory = None
+        self.kept = False
 
     def renew(self) -> torch.Tensor:
         """Allocate memory for the tensor that was asked for; give it."""

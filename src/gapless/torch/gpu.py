@@ -28,6 +28,10 @@ class GpuDevice:
         self.log = log
         self.captures: dict[int, Capture] = {}  # by the id of the graph
         self._streams: dict[tuple[int, int], int] = {}  # (device, handle) -> the log's number
+        # Streams met inside a capture alone: to ask for their flags there would end it, and nothing that is captured
+        # needs them. Outside they are met anew.
+        self._captured: dict[tuple[int, int], int] = {}
+        self.capturing = False
         self._events: dict[int, int] = {}
         self._names: dict[int, str] = {}  # handle -> what the line that made it calls it
         self._registered: list[tuple[int, int]] = []
@@ -46,10 +50,12 @@ class GpuDevice:
         """Give the log's number of a stream by its handle."""
         handle = 0 if handle in _LEGACY else handle
         number = self._streams.get((index, handle))
+        if number is None and self.capturing:
+            number = self._captured.get((index, handle))
         if number is None:
-            number = self._streams[index, handle] = self.log.stream(
-                self._name(index, handle), self._kind(handle), index
-            )
+            kind = StreamKind.NON_BLOCKING if self.capturing else self._kind(handle)
+            number = self.log.stream(self._name(index, handle), kind, index)
+            (self._captured if self.capturing else self._streams)[index, handle] = number
         return number
 
     def number_of(self, stream: Any) -> int:
@@ -208,9 +214,11 @@ def _patch(patches: Patches, device: GpuDevice, watch: Watch) -> None:
 
     def capture_begin(self: Any, *args: Any, **kwargs: Any) -> None:
         real_begin(self, *args, **kwargs)
+        device.capturing = True
         watch.capture.append(Capture())
 
     def capture_end(self: Any) -> None:
+        device.capturing = False
         if watch.capture:
             capture = device.captures[id(self)] = watch.capture.pop()
             capture.keep_alive(log)

@@ -87,9 +87,11 @@ def prefetch(
 
     Batches are tensors, or tuples, lists, dicts, named tuples, dataclasses of them, or objects with ``.to``; their
     shapes may change. Pinned tensors are copied from where they lie: the loader must not write to them again. The
-    program may keep a batch, or a view of it: its buffer is then replaced. On the device there are buffers for *depth*
-    + 2 batches. *transform* gets each batch on the device and runs on the copy stream. ``stats`` counts,
-    ``report()`` says what the program waited for. A *device* that is the CPU passes batches through.
+    program may keep a batch, or a view of it: its buffer is then replaced. It may use a batch on further streams of
+    PyTorch: the buffer waits for all that were current meanwhile; those of other libraries are named by
+    ``record_stream``. On the device there are buffers for *depth* + 2 batches. *transform* gets each batch on the
+    device and runs on the copy stream. ``stats`` counts, ``report()`` says what the program waited for. A *device* that
+    is the CPU passes batches through.
 
     Raises GaplessError for a depth below 1, and for a device that is neither a GPU nor the CPU.
     """

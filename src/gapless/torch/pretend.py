@@ -14,6 +14,7 @@ import torch
 
 from gapless.model.kinds import StreamKind
 
+from .currents import entered
 from .log import Log
 from .stacks import here, place
 from .watch import Capture
@@ -47,6 +48,11 @@ class Pretended:
 
     @current.setter
     def current(self, stream: Stream) -> None:
+        self._local.stream = stream
+        entered(stream)
+
+    def set_quietly(self, stream: Stream) -> None:
+        """Make a stream current and tell nobody."""
         self._local.stream = stream
 
     @property

@@ -98,6 +98,7 @@ class HostResults(Generic[T]):
             while len(slot.buffers) <= at:
                 slot.buffers.append(Buffer(gpu.pinned))
             buffer = slot.buffers[at]
+            buffer.look()
             target = buffer.again(tensor)
             if target is None:
                 kept = buffer.kept

@@ -4,7 +4,8 @@ What puts this in order, for each slot of the ring:
 
 - the consumer's current stream waits for the event behind the copies before the batch is handed over;
 - the copies into a slot wait for an event recorded on the consumer's current stream when the program asks for a later
-  batch and no longer holds the old one, and for the streams that ``record_stream`` named for it or for a view of it;
+  batch and no longer holds the old one, for every other stream that was current in some thread since the old one was
+  handed over, and for the streams that ``record_stream`` named for it or for a view of it;
 - a batch of which the program still holds anything then is the program's: its memory is replaced. The memory was
   allocated on the consumer's stream, and the allocator is told of the other streams, so that what PyTorch does when the
   program lets go of it is in order too.
@@ -29,6 +30,7 @@ import torch
 
 from .batches import Held, map_tensors, tensors_in
 from .buffers import Buffer
+from .currents import listen, now, through
 from .naming import lend, take_back
 from .transfers import Transfers
 
@@ -58,7 +60,7 @@ class _Slot:
     copied: Any = None  # the event behind the copies
     released: Any = None  # the event behind what the consumer's streams did with it
     others: Held | None = None  # tensors that are not in our buffers: what a transform made, what ``.to`` gave
-    named: list[Any] = field(default_factory=list)  # streams that use it: the one it was handed to, record_stream's
+    named: list[Any] = field(default_factory=list)  # streams that may use it: since current, or record_stream's
     batch: Any = None  # until it is handed over
     work: Future[None] | None = None  # the thread that pins
 
@@ -98,6 +100,7 @@ class Ring:
         """Give the batches, each behind the event of its copies."""
         source, ended = iter(self._loader), False
         failure: BaseException | None = None
+        listen(self, self._hear)
         try:
             while True:
                 while not ended and len(self._ready) <= self._depth:
@@ -119,6 +122,7 @@ class Ring:
             if failure is not None:
                 raise failure
         finally:
+            through(self)
             self._close()
 
     # ------------------------------------------------------------------------------------------------------ filling
@@ -169,9 +173,8 @@ class Ring:
         while len(slot.buffers) <= at:
             slot.buffers.append(Buffer(self._gpu.allocate))
         buffer = slot.buffers[at]
-        kept = buffer.kept
-        if kept or not buffer.fits(tensor):
-            self._stats.kept += kept
+        if buffer.kept or not buffer.fits(tensor):
+            self._stats.kept += buffer.kept
             self._leave(slot, buffer)
             buffer.fits(tensor)
             lend(buffer.renew(), slot.hear)
@@ -257,7 +260,15 @@ class Ring:
         batch, slot.batch = slot.batch, None
         slot.named[:] = [current]
         self._handed.append(slot)
+        for stream in now():
+            self._hear(stream)
         return batch
+
+    def _hear(self, stream: Any) -> None:
+        """Take note of a stream that became current, in any thread: it may use what the program has."""
+        if stream != self._stream and self._gpu.has(stream):
+            for slot in list(self._handed):
+                slot.hear(stream)
 
     def _take_back(self, slot: _Slot) -> None:
         """Let a slot be filled again: after the copies out of its sources, and after the consumer's streams."""
@@ -268,11 +279,14 @@ class Ring:
         self._stats.host_s += perf_counter() - begun
         slot.sources = []
         slot.hear(self._gpu.current())
+        for buffer in slot.buffers:  # first: who lets go later than this may use it later than what is recorded below
+            buffer.look()
+        kept = slot.others is not None and slot.others.elsewhere
         for stream in slot.named:
             slot.released = self._gpu.record(stream, slot.released)
             self._gpu.wait(self._stream, slot.released)
         if slot.others is not None:
-            if slot.others.elsewhere:
+            if kept:
                 self._name(slot.others, slot.named)
                 self._kept.append(slot.others)
             slot.others = None  # goes, behind the wait above

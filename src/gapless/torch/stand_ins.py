@@ -12,6 +12,7 @@ from torch.overrides import TorchFunctionMode  # pyright: ignore[reportMissingIm
 from torch.utils._pytree import tree_map_only  # pyright: ignore[reportMissingImports]
 
 from . import pretend
+from .currents import forget
 from .dry import STREAM, DryDevice, metadata_of
 from .meta import as_meta, is_meta, pretends
 from .patches import Patches
@@ -74,6 +75,7 @@ def dry_run(device: DryDevice, watch: Any) -> Iterator[None]:
     patches = Patches()
     device.gpu.watch = watch
     Stream.gpu = device.gpu
+    forget()
     _patch_cuda(patches, device)
     _patch_tensors(patches, device)
     try:
@@ -83,6 +85,7 @@ def dry_run(device: DryDevice, watch: Any) -> Iterator[None]:
             yield
     finally:
         patches.undo()
+        forget()
 
 
 def modes_of_thread(device: DryDevice, watch: Any) -> ExitStack:
@@ -98,6 +101,8 @@ def _patch_cuda(patches: Patches, device: DryDevice) -> None:
 
     def set_stream(stream: Stream) -> None:
         gpu.current = stream
+
+    set_stream.real = gpu.set_quietly  # pyright: ignore[reportFunctionMemberAccess]
 
     def synchronize(device: Any = None) -> None:
         if not gpu.capturing:

@@ -5,14 +5,15 @@ Memory of the device belongs to the stream that is current when it is allocated 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 import torch
 
 from gapless.model.errors import GaplessError
 
+from .currents import set_quietly
 from .naming import record_stream
 
 
@@ -45,6 +46,10 @@ class Transfers(Protocol):
 
     def holds(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor lies on the device."""
+        ...
+
+    def has(self, stream: Any) -> bool:
+        """Tell whether a stream is one of the device."""
         ...
 
     def moved(self, obj: Any) -> Any:
@@ -100,9 +105,16 @@ class Cuda:
         """Give a stream of PyTorch's pool: a non-blocking one."""
         return torch.cuda.Stream(self.device)
 
-    def on(self, stream: Any) -> AbstractContextManager[Any]:
+    @contextmanager
+    def on(self, stream: Any) -> Iterator[None]:
         """Make a stream the current one."""
-        return torch.cuda.stream(stream)
+        with torch.cuda.device(self.device):
+            before = self.current()
+            set_quietly(stream)
+            try:
+                yield
+            finally:
+                set_quietly(before)
 
     def allocate(self, size: int) -> torch.Tensor:
         """Give so many bytes of the caching allocator."""
@@ -120,6 +132,10 @@ class Cuda:
         """Tell whether a tensor lies on a GPU."""
         return tensor.is_cuda
 
+    def has(self, stream: Any) -> bool:
+        """Tell whether a stream is one of this GPU."""
+        return isinstance(stream, torch.cuda.Stream) and stream.device_index == self.device.index
+
     def moved(self, obj: Any) -> Any:
         """``obj.to(device, non_blocking=True)``."""
         return obj.to(self.device, non_blocking=True)
@@ -131,12 +147,12 @@ class Cuda:
                 self.copy(pairs, stream)
             return
         before = self.current()
-        torch.cuda.set_stream(stream)  # ``torch.cuda.stream`` does the same, and takes five times as long
+        set_quietly(stream)  # ``torch.cuda.stream`` does the same, and takes five times as long
         try:
             for source, target in pairs:
                 target.copy_(source, non_blocking=True)
         finally:
-            torch.cuda.set_stream(before)
+            set_quietly(before)
 
     def record(self, stream: Any, event: Any = None) -> Any:
         """``cudaEventRecord``, of an event without timing."""
