@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from pathlib import Path
@@ -15,11 +16,18 @@ def pytest_configure(config: pytest.Config) -> None:
     Ctrl-C is heard even where the shell ignores it for what runs in the background. Where Python is told to keep no
     compiled modules, they are kept in pytest's cache: else each of some hundred programs compiles what it imports.
     """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's threads only start and wait: each program pays for them
     cache = getattr(config, "cache", None)
     if cache is not None and os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
         os.environ["PYTHONPYCACHEPREFIX"] = str(cache.mkdir("compiled"))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Keep what was collected from being looked through at each of the collections of garbage to come."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

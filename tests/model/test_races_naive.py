@@ -597,11 +597,12 @@ def test_values_and_batches_agree_with_the_transitive_closure(drawn, devices, th
     except DeadlockError:
         return
     happened = happened_in(run)
+    ops = program.rows.op.tolist()
     naive, put_off = Naive(program, happened), Order(program, ValueWalk(program, happened).steps())
     for fast in [order(program, happened), put_off] if free else [put_off]:
         for x in naive.jobs:
             for y in naive.jobs:
-                if x != y and program.rows.op[x[0]] != OpKind.BATCH:
+                if x != y and ops[x[0]] != OpKind.BATCH:
                     got, wanted = fast.before(x, y), naive.before(x, y)
                     assert got == wanted, (program.describe(x[0]), x, program.describe(y[0]), y)
     found: dict[tuple[Job, Job], RaceClass] = {}

@@ -65,14 +65,23 @@ def read(path: Path) -> Read:
             head = np.frombuffer(payload, form.RECORDS_HEAD, 1)[0]
             raw = payload[16 : 16 + int(head["raw"])]
             kinds = np.frombuffer(payload, np.uint8, int(head["count"]), 16 + int(head["raw"]))
-            sizes = np.array([dtypes[process, int(k)].itemsize for k in kinds])
+            size_of = np.zeros(256, np.int64)
+            for of_process, number in dtypes:
+                if of_process == process:
+                    size_of[number] = dtypes[process, number].itemsize
+            sizes = size_of[kinds]
+            assert sizes.all()
             assert sizes.sum() == len(raw)
-            for record_kind, offset in zip(kinds.tolist(), (np.cumsum(sizes) - sizes).tolist(), strict=True):
-                row = np.frombuffer(raw, dtypes[process, record_kind], 1, offset)[0]
-                assert row["kind"] == record_kind
-                found.records.setdefault(record_kind, []).append(row)
+            starts = np.cumsum(sizes) - sizes
+            for record_kind in np.unique(kinds).tolist():
+                dtype = dtypes[process, record_kind]
+                of_kind = starts[kinds == record_kind, None] + np.arange(dtype.itemsize)
+                rows = np.frombuffer(raw, np.uint8)[of_kind].view(dtype)[:, 0]
+                assert (rows["kind"] == record_kind).all()
+                found.records.setdefault(record_kind, []).extend(rows)
                 if record_kind == 10:
-                    found.names.append(found.words[process, form.Space.POINTER, int(row["name"])])
+                    names = rows["name"].tolist()
+                    found.names += [found.words[process, form.Space.POINTER, name] for name in names]
         elif kind == form.Block.STACKS:
             for row in np.frombuffer(payload, form.STACK_ROW):
                 found.stack_rows.append(row)
