@@ -87,7 +87,8 @@ def _run(arguments: list[str]) -> int:
         default_parameter=Parameter(negative=(), show_default=False),
         suppress_keyboard_interrupt=False,
     )
-    for command in COMMANDS:
+    asked = [command for command in COMMANDS if arguments[:1] == [command.__name__]]
+    for command in asked or COMMANDS:  # the others would only take time
         app.command(command, usage=f"Usage: gapless {command.__name__} {_TAKES[command]}")
     try:
         if arguments[:1] == ["check"] and "--" in arguments:  # its positionals are tapes, what follows is a program
@@ -100,6 +101,6 @@ def _run(arguments: list[str]) -> int:
             result_action="return_value",
         )  # fmt: skip
     except CycloptsError as problem:
-        verb = next((f" {c.__name__}" for c in COMMANDS if arguments[:1] == [c.__name__]), "")
+        verb = f" {asked[0].__name__}" if asked else ""
         raise GaplessError(f"{str(problem).strip()}\nSee: gapless{verb} --help") from None
     return status if isinstance(status, int) else DONE

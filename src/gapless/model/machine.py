@@ -333,7 +333,7 @@ class Machine:
             raise GaplessError(
                 f"no machine is named {profile!r}{_meant(profile, PROFILES)} (there are {', '.join(PROFILES)})"
             )
-        return cls._from_keys(_profile(profile), profile).with_knobs(**knobs)
+        return cls._plain(profile).with_knobs(**knobs)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -401,9 +401,10 @@ class Machine:
         return interpolate(getattr(self, curve), sizes)
 
     @classmethod
-    def _from_keys(cls, keys: dict[str, Any], name: str) -> Self:
-        values = cls._read(keys, None)
-        values["name"] = name
+    @cache
+    def _plain(cls, profile: str) -> Self:
+        values = cls._read(_profile(profile), None)
+        values["name"] = profile
         return cls(**values)
 
     @classmethod
@@ -443,7 +444,6 @@ def _knob_fields() -> list[Field[Any]]:
     return [f for f in fields(Machine) if "values" in f.metadata]
 
 
-@cache
 def _profile(name: str) -> dict[str, Any]:
     if name == "h200":
         text = (

@@ -180,22 +180,16 @@ class _Planner:
     # ------------------------------------------------------------------------------------------- where and how long
 
     def _place(self) -> NDArray[np.int8]:
-        machine, op = self.machine, self.op
-        where = np.full(len(op), Place.NOWHERE, np.int8)
-        table = {
-            OpKind.KERNEL: Place.SM,
-            OpKind.H2D: Place.H2D if machine.h2d_engines else Place.SM,  # 6.1: no copy engine, the SMs copy
-            OpKind.D2H: Place.D2H if machine.d2h_engines else Place.SM,
-            OpKind.D2D: Place.SM if machine.d2d_engine == "sm" else Place.PEER,  # R3.10
-            OpKind.MEMSET: Place.SM if machine.memset_engine == "sm" else Place.PEER,  # R3.10
-            OpKind.P2P: Place.PEER,
-            OpKind.H2H: Place.CALLER,
-            OpKind.HOST_FUNCTION: Place.WORKER,
-            OpKind.GRAPH: Place.GRAPH,
-            OpKind.BATCH: Place.BATCH,
-        }
-        for kind, place in table.items():
-            where[op == kind] = place
+        machine, op, table = self.machine, self.op, _PLACE_OF.copy()
+        if not machine.h2d_engines:  # 6.1: no copy engine, the SMs copy
+            table[OpKind.H2D] = Place.SM
+        if not machine.d2h_engines:
+            table[OpKind.D2H] = Place.SM
+        if machine.d2d_engine == "ce":  # R3.10
+            table[OpKind.D2D] = Place.PEER
+        if machine.memset_engine == "ce":  # R3.10
+            table[OpKind.MEMSET] = Place.PEER
+        where = table[op]
         where[(op == OpKind.MEMSET) & (self.size <= machine.memset_no_sm)] = Place.INLINE  # R3.10
         if self.staged_machine:
             where[self.small] = Place.INLINE  # R3.13
@@ -357,21 +351,8 @@ class _Planner:
         records = np.flatnonzero(self.op == OpKind.RECORD)
         action[records[of_a_device[self.rows.object[records]]]] = Action.PUT_AND_WAIT  # R5.5
         action[sorted(self._drain_first())] = Action.PUT_AND_WAIT
-        for kind, does in {
-            CallKind.SYNC_STREAM: Action.SYNC_STREAM,
-            CallKind.SYNC_EVENT: Action.SYNC_EVENT,
-            CallKind.SYNC_DEVICE: Action.DRAIN,
-            CallKind.QUERY: Action.QUERY,
-            CallKind.ELAPSED: Action.ELAPSED,
-            CallKind.SEND: Action.SEND,
-            CallKind.RECEIVE: Action.RECEIVE,
-            CallKind.CAPTURE: Action.CAPTURE,
-            CallKind.CAPTURE_END: Action.CAPTURE_END,
-            CallKind.GRAPH_BUILD: Action.GRAPH_BUILD,
-            CallKind.STORE: Action.STORE,
-            CallKind.GRAPH_UPDATE: Action.GRAPH_UPDATE,
-        }.items():
-            action[call == kind] = does
+        does = _ACTION_OF[call]
+        action = np.where(does != Action.NOTHING, does, action)
         if machine.malloc_sync:
             action[call == CallKind.MALLOC] = Action.BARRIER  # D1
         pooled = (self.rows.flags & Flag.POOL) != 0
@@ -518,6 +499,25 @@ class _Planner:
         return np.where(inside, np.maximum(self.bytes, 0), 0)
 
 
+def _table(of: dict[int, int]) -> NDArray[np.int8]:
+    """Give a table from a kind, a number of one byte, to what it means; 0 for all others, and for -1, none."""
+    table = np.zeros(128, np.int8)
+    table[list(of)] = list(of.values())
+    return table
+
+
+_PLACE_OF = _table({
+    OpKind.KERNEL: Place.SM, OpKind.H2D: Place.H2D, OpKind.D2H: Place.D2H, OpKind.D2D: Place.SM,
+    OpKind.MEMSET: Place.SM, OpKind.P2P: Place.PEER, OpKind.H2H: Place.CALLER, OpKind.HOST_FUNCTION: Place.WORKER,
+    OpKind.GRAPH: Place.GRAPH, OpKind.BATCH: Place.BATCH,
+})  # fmt: skip
+_ACTION_OF = _table({
+    CallKind.SYNC_STREAM: Action.SYNC_STREAM, CallKind.SYNC_EVENT: Action.SYNC_EVENT,
+    CallKind.SYNC_DEVICE: Action.DRAIN, CallKind.QUERY: Action.QUERY, CallKind.ELAPSED: Action.ELAPSED,
+    CallKind.SEND: Action.SEND, CallKind.RECEIVE: Action.RECEIVE, CallKind.CAPTURE: Action.CAPTURE,
+    CallKind.CAPTURE_END: Action.CAPTURE_END, CallKind.GRAPH_BUILD: Action.GRAPH_BUILD, CallKind.STORE: Action.STORE,
+    CallKind.GRAPH_UPDATE: Action.GRAPH_UPDATE,
+})  # fmt: skip
 _BESIDE_CUDA = among(
     CallKind.HOST_WORK, CallKind.HOST_READ, CallKind.HOST_WRITE, CallKind.SEND, CallKind.RECEIVE, CallKind.REUSE,
     CallKind.STORE,

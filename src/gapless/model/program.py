@@ -73,6 +73,7 @@ class Program:
         self._from_pool: set[int] = set()  # buffers whose memory is stream-ordered
         self._batches: dict[int, int] = {}  # thread -> its batch that may still be given copies
         self._found: tuple[int, dict[str, int]] = (0, {})
+        self._shown: tuple[dict[str, NDArray[Any]], Rows | None] = ({}, None)  # the columns as they were asked for
 
     # ------------------------------------------------------------------------------------------------- things
 
@@ -287,7 +288,11 @@ class Program:
     @property
     def rows(self) -> Rows:
         """The call table as columns. Do not write into them: ``replace`` gives a changed program."""
-        return Rows(**self._rows.columns())
+        columns, (known, rows) = self._rows.columns(), self._shown
+        if rows is None or columns is not known:
+            rows = Rows(**columns)
+            self._shown = columns, rows
+        return rows
 
     @property
     def accesses(self) -> Accesses:

@@ -282,7 +282,7 @@ class _Check:
         step, number = use.step, self._memory_of(use.step, use.buffer)
         memory = self._memory.get(number)
         if memory is None:
-            memory = self._memory[number] = Memory[Use](self._naming.layouts[use.buffer])
+            memory = self._memory[number] = Memory(self._naming.layouts[use.buffer])
         if use.by_host:
             line, count, clock = step.call_line, step.call_tick, step.call_clock
         else:
