@@ -75,6 +75,22 @@ def test_one_large_chunk_is_told_to_be_cut(made):
     assert finding.repair.name == "chunks=8"
 
 
+def test_what_is_set_up_before_one_large_chunk_costs_no_more_than_there_is_before_it(made):
+    """The host was late with the first operation too, but that begins the window: nothing is won before it."""
+    gpu = made.Gpu()
+    host = gpu.host()
+    host.memset(0)
+    host.work(100 * US)
+    host.h2d(0, 64 * MIB)
+    host.kernel(0, 60 * US)
+    host.d2h(0, 66 * MIB)
+    host.sync()
+    report = gpu.explain()
+    assert report.findings[0].cause == "single-stream"
+    late = [finding for finding in report.findings if finding.cause in ("host-bound", "launch-bound")]
+    assert sum(finding.cost_ms for finding in late) < 0.2
+
+
 def test_one_small_chunk_is_left_alone(made):
     gpu = made.Gpu()
     made.loop(gpu, streams=1, chunks=1, size=MIB, kernel=20 * US)

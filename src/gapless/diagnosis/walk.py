@@ -126,7 +126,7 @@ class Walker:
                 reason, late = Reason.HOST, first.by  # were the host not late, that one had been done earlier too
             call = {Reason.BLOCKED: self.last_block[op], Reason.HOST: self._call[late]}.get(reason, -1)
             held = _without(first, held[1:])
-            then = held[0].time if held else LONG_AGO
+            then = max(held[0].time if held else LONG_AGO, self._window_start)  # nothing is won before the window
             left -= self._charge(begin, end, min(left, at - then), reason, late, first.by, call)
             at, host_lifted = then, host_lifted or reason is Reason.HOST
         return left, -1
