@@ -16,7 +16,7 @@ def pytest_configure(config: pytest.Config) -> None:
     Ctrl-C is heard even where the shell ignores it for what runs in the background. Where Python is told to keep no
     compiled modules, they are kept in pytest's cache: else each of some hundred programs compiles what it imports.
     """
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's threads only start and wait: each program pays for them
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's threads would start for nothing
     cache = getattr(config, "cache", None)
     if cache is not None and os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
         os.environ["PYTHONPYCACHEPREFIX"] = str(cache.mkdir("compiled"))
