@@ -82,8 +82,11 @@ def _telling(real: Callable[[Any], None]) -> Any:
 
 
 def _as_cuda(stream: Any) -> Any:
+    """Give a stream of ``torch.accelerator`` as one of CUDA; None for another device's."""
     if stream is None or isinstance(stream, torch.cuda.Stream):
         return stream
+    if stream.device.type != "cuda":
+        return None
     return torch.cuda.Stream(
         stream_id=stream.stream_id, device_index=stream.device_index, device_type=stream.device_type
     )
