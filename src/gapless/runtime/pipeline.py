@@ -369,8 +369,8 @@ class Pipeline:
     def _plan_batches(self, first: Chunk) -> Plan:
         size = sum(array.nbytes for source in first.inputs for array in _arrays(source))
         straight = all(isinstance(source, np.ndarray) and self._straight(source) for source in first.inputs)
-        work = Work(rows=first.rows, bytes_in=size, bytes_out=size, kernel_ns=self._kernel_ns,
-                    pageable_in=not straight, pageable_out=False, whole=True)  # fmt: skip
+        work = Work(rows=first.rows, bytes_in=size, bytes_out=size, pageable_in=not straight, pageable_out=False,
+                    whole=True)  # fmt: skip
         plan = self._choose(work)
         slots, threads, why = plan.slots, plan.threads, ["chunk: each batch as it comes"]
         if not threads and self._fixed.slots is None and self._device.stages:
@@ -420,7 +420,7 @@ class Pipeline:
     def _pack_bytes(self) -> int:
         """Give the bytes of a pack: a chunk of a run that has very many."""
         many = Work(rows=1 << 30, bytes_in=1 << 30, bytes_out=1 << 30, pageable_in=self._device.stages,
-                    pageable_out=False, kernel_ns=self._kernel_ns)  # fmt: skip
+                    pageable_out=False)  # fmt: skip
         links = self._device.stages
         return min(max(self._choose(many).chunk_bytes, LEAST_PACK[links]), MOST_PACK[links])
 
@@ -439,13 +439,8 @@ class Pipeline:
         if not run.log:
             return
         log = list(run.log)
-        seen_ns = _kernel_ns(log) if self._device.stages else None
-        known = self._kernel_ns
-        if seen_ns is not None and (known is None or not known / NEWS < seen_ns < known * NEWS):
-            self._kernel_ns = seen_ns
-        call_ns = _call_ns(log) if self._device.stages else 0.0
-        if not self._call_ns / NEWS <= call_ns <= self._call_ns * NEWS:
-            self._call_ns = call_ns
+        if self._device.stages and run.timed is None:  # of batches, what they are is not the plan's to choose
+            self._learn(log)
         self._compare(run)
         engines = self._device.stages
         limit = calibrate.costs_of(self._device).limit_ns(
@@ -456,6 +451,15 @@ class Pipeline:
             log, run.plan, device=name, engines=engines, start=run.started, end=run.ended,
             source_ns=run.timed.spent_ns if run.timed else 0, caller_ns=run.caller_ns, limit_ns=limit, notes=run.notes,
         )  # fmt: skip
+
+    def _learn(self, log: Sequence[Passage]) -> None:
+        """Keep what a kernel takes, where that differs from what is known."""
+        seen_ns, known = _kernel_ns(log), self._kernel_ns
+        if seen_ns is not None and (known is None or not known / NEWS < seen_ns < known * NEWS):
+            self._kernel_ns = seen_ns
+        call_ns = _call_ns(log)
+        if not self._call_ns / NEWS <= call_ns <= self._call_ns * NEWS:
+            self._call_ns = call_ns
 
     def _compare(self, run: _Run) -> None:
         """Doubt what was measured when runs of one plan contradict it again and again.

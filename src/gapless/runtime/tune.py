@@ -155,13 +155,18 @@ def _correction(costs: Costs, size: int, slots: int, cores: int) -> float:
     """
     if not costs.trials:
         return 1.0
-    nearest = min({trial[0] for trial in costs.trials}, key=lambda count: abs(log2(slots / count)))
-    tried = sorted((log2(trial[1]), _missed(costs, trial, cores)) for trial in costs.trials if trial[0] == nearest)
-    sizes, factors = zip(*tried, strict=True)
+    sizes, factors = _tried(costs, slots, cores)
     return float(np.interp(log2(max(size, 1)), sizes, factors))
 
 
 @lru_cache(maxsize=64)
+def _tried(costs: Costs, slots: int, cores: int) -> tuple[list[float], list[float]]:
+    """Give sizes (as powers of two) and how many times longer their trials took than the model says."""
+    nearest = min({trial[0] for trial in costs.trials}, key=lambda count: abs(log2(slots / count)))
+    tried = sorted((log2(trial[1]), _missed(costs, trial, cores)) for trial in costs.trials if trial[0] == nearest)
+    return [size for size, _ in tried], [factor for _, factor in tried]
+
+
 def _missed(costs: Costs, trial: Trial, cores: int) -> float:
     slots, size, took = trial
     work = Work(rows=1, bytes_in=size, bytes_out=size, pageable_in=True, pageable_out=True, kernel_ns=0.0)
