@@ -1,9 +1,8 @@
 """What recording costs, and whether what it records is right: on a machine with a GPU.
 
     uv run python benchmarks/recording.py overhead  --loops FOLDER --out FOLDER
-    uv run python benchmarks/recording.py chunks    --loops FOLDER --out FOLDER
     uv run python benchmarks/recording.py floor     --loops FOLDER --out FOLDER
-    uv run python benchmarks/recording.py durations --loops FOLDER --out FOLDER
+    uv run python benchmarks/recording.py beside    --loops FOLDER --out FOLDER
     uv run python benchmarks/recording.py samples   --samples FOLDER --out FOLDER
     uv run python benchmarks/recording.py tables    --out FOLDER        (no GPU: reads what the others left)
 
@@ -12,11 +11,10 @@ FOLDER of --loops holds ``loops`` and ``libloops.so``, built from benchmarks/rec
 That of --samples holds NVIDIA's public cuda-samples, each built by nvcc with ``-g`` and the samples' ``Common`` folder.
 
 overhead: the same programs alone, recorded, recorded without source lines, under torch.profiler and cupti-python, in
-turns within one run; medians of the host's time. chunks: the chunk loop with each mistake, recorded and under
-torch.profiler (one process each: only one profiler can hold CUPTI), and its untraced wall times. samples: each sample,
-recorded. floor: the launches of ``loops`` alone, with CUPTI that records for nobody (recording/floor.c), and recorded,
-in turns: what of the cost is CUPTI's own. durations: the variants that differ most between the recorder and
-torch.profiler, each by both in turns, so that what varies from run to run is told from what differs.
+turns within one run, a process each; medians of the host's time. floor: the launches of ``loops`` alone, with CUPTI
+that records for nobody (recording/floor.c), and recorded, in turns: what of the cost is CUPTI's own. beside: the
+chunk loop with each mistake, recorded and under torch.profiler, in turns within one process, and recorded by the
+command; that with pageable memory in more turns. samples: each sample, recorded.
 """
 
 from __future__ import annotations
@@ -30,22 +28,19 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
-
 import gapless
-from gapless.model.kinds import OpKind
 from gapless.recorder import blocks
 from gapless.recorder.command import Settings, record_command, traced_environment
 from gapless.recorder.library import cuptis
 
 ALL_KINDS = "10,1,22,2,38,36,37,9,8,49,50,17,12,5"  # what the recorder records
-FLOOR_TURNS, DURATION_TURNS = 4, 3
-KINDS = (OpKind.H2D, OpKind.KERNEL, OpKind.D2H)
+FLOOR_TURNS = 4
 HERE = Path(__file__).parent / "recording"
 TURNS = 3
 VARIANTS = (
     "serial", "streams4", "trap", "trap_nb", "pageable", "malloc", "devsync", "streamsync", "eventsync", "legacy"
 )  # fmt: skip
+BESIDE_TURNS = {"3": [*VARIANTS], "6": ["pageable"], "12": ["pageable"]}  # by turns, a process each
 SIZE = (64, 4096, 1800)  # chunks, KiB a chunk, rounds of the kernel
 SAMPLES = (
     "simpleStreams", "simpleMultiCopy", "asyncAPI", "concurrentKernels", "StreamPriorities", "simpleHyperQ",
@@ -53,8 +48,12 @@ SAMPLES = (
 )  # fmt: skip
 
 
-def _said(command: list[str], environment: dict[str, str]) -> str:
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+def _said(command: list[str], environment: dict[str, str], *, timeout: float = 120) -> str:
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
+    except subprocess.TimeoutExpired:
+        print(" ".join(command), "did not end within", timeout, "s", file=sys.stderr)
+        return ""
     if done.returncode or done.stderr.strip():
         print(" ".join(command), done.stderr[-1500:], file=sys.stderr)
     return done.stdout
@@ -84,22 +83,7 @@ def overhead(loops: Path, out: Path) -> None:
         result = {tool: {"median_ns": median(ns) / divisor, "passes": len(ns)} for tool, ns in taken.items() if ns}
         _keep(out / "overhead.jsonl", {"program": f"native {name}", "tools": result, "bytes_a_record": sizes})
     record.unlink(missing_ok=True)
-    _said([sys.executable, str(HERE / "loops.py"), "costs", str(out)], plain)
-    for name, tools in json.loads((out / "costs.json").read_text()).items():
-        _keep(out / "overhead.jsonl", {"program": name, "tools": tools})
-    (out / "costs.gapless").unlink(missing_ok=True)
-
-
-def chunks(loops: Path, out: Path) -> None:
-    python = [sys.executable, str(HERE / "loops.py")]
-    os.environ["LOOPS_LIBRARY"] = str(loops / "libloops.so")
-    size = [str(number) for number in SIZE]
-    for variant in VARIANTS:
-        walls = _numbers([str(loops / "loops"), "chunks", variant, *size, "12"], dict(os.environ))[2:]
-        program = [*python, "chunks", ",".join((variant, *size)), "2"]
-        record_command(program, out / f"{variant}.gapless", Settings(), force=True)
-        _keep(out / "walls.jsonl", {"variant": variant, "wall_ns": median(walls), "all": walls})
-    _said([*python, "traces", str(out), ",".join(size), *VARIANTS], dict(os.environ))
+    _said([sys.executable, str(HERE / "loops.py"), "costs", str(out)], plain, timeout=300)
 
 
 def floor(loops: Path, out: Path) -> None:
@@ -133,28 +117,17 @@ def floor(loops: Path, out: Path) -> None:
         _keep(out / "floor.jsonl", result)
 
 
-def durations(loops: Path, out: Path) -> None:
+def beside(loops: Path, out: Path) -> None:
     python = [sys.executable, str(HERE / "loops.py")]
     os.environ["LOOPS_LIBRARY"] = str(loops / "libloops.so")
-    size = [str(number) for number in SIZE]
-    variants = ("trap_nb", "pageable")
-    for turn in range(DURATION_TURNS):
-        walls: dict[str, list[list[int]]] = {"untraced": [], "gapless": [], "torch.profiler": []}
-        for variant in variants:
-            program = [*python, "chunks", ",".join((variant, *size)), "4"]
-            walls["untraced"].append(_numbers(program, dict(os.environ)))
-            with blocks.made(out / f"{variant}.gapless", force=True):
-                environment = traced_environment(out / f"{variant}.gapless", Settings(), os.environ)
-            walls["gapless"].append(_numbers(program, environment))
-        said = _numbers([*python, "traces", str(out), ",".join(size), *variants], dict(os.environ))
-        walls["torch.profiler"] = [said[:2], said[2:]]
-        for variant, *of_tools in zip(variants, *walls.values(), strict=True):
-            told: dict[str, Any] = {"turn": turn, "variant": variant}
-            told["wall_ns"] = {tool: median(ns[1:]) for tool, ns in zip(walls, of_tools, strict=True)}
-            for tool, end in (("gapless", "gapless"), ("torch.profiler", "json.gz")):
-                ops = gapless.load(out / f"{variant}.{end}").ops
-                told[tool] = {kind.name: float(np.median((ops.end - ops.start)[ops.kind == kind])) for kind in KINDS}
-            _keep(out / "durations.jsonl", told)
+    size = ",".join(map(str, SIZE))
+    for process, (turns, variants) in enumerate(BESIDE_TURNS.items()):
+        words = ["beside", str(out), str(process), size, turns, *variants]
+        with (out / "beside.jsonl").open("a") as file:
+            file.write(_said([*python, *words], dict(os.environ)))
+    for variant in VARIANTS:
+        program = [*python, "chunks", f"{variant},{size}", "2"]
+        record_command(program, out / f"{variant}.gapless", Settings(), force=True)
 
 
 def samples(folder: Path, out: Path) -> None:
@@ -176,7 +149,7 @@ def _keep(path: Path, result: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("overhead", "floor", "chunks", "durations", "samples", "tables"))
+    parser.add_argument("what", choices=("overhead", "floor", "beside", "samples", "tables"))
     parser.add_argument("--loops", type=Path, default=HERE)
     parser.add_argument("--samples", type=Path, default=HERE)
     parser.add_argument("--out", type=Path, default=Path("recorded"))
@@ -189,10 +162,8 @@ def main() -> None:
         overhead(given.loops.resolve(), given.out.resolve())
     elif given.what == "floor":
         floor(given.loops.resolve(), given.out.resolve())
-    elif given.what == "chunks":
-        chunks(given.loops.resolve(), given.out.resolve())
-    elif given.what == "durations":
-        durations(given.loops.resolve(), given.out.resolve())
+    elif given.what == "beside":
+        beside(given.loops.resolve(), given.out.resolve())
     elif given.what == "samples":
         samples(given.samples.resolve(), given.out.resolve())
     else:

@@ -42,25 +42,25 @@ static long long since(Clock::time_point start) {
 
 static int number(char **words, int count, int at, int otherwise) { return at < count ? std::atoi(words[at]) : otherwise; }
 
-static void chunks(const std::string &variant, int count, size_t bytes, int rounds, int passes) {
-  int streams = variant == "serial" || variant == "legacy" ? 1 : 4;
-  bool pageable = variant == "pageable";
-  unsigned flags = variant == "trap" ? cudaStreamDefault : cudaStreamNonBlocking;
-  char *host;
-  if (pageable) host = (char *)std::malloc(bytes * streams);
-  else CHECK(cudaMallocHost(&host, bytes * streams));
-  std::memset(host, 0, bytes * streams);
-  std::vector<cudaStream_t> queue(streams);
-  std::vector<float *> device(streams);
-  cudaEvent_t done;
-  int word = 0, *flag;
-  CHECK(cudaMalloc(&flag, sizeof word));
-  CHECK(cudaEventCreateWithFlags(&done, cudaEventDisableTiming));
-  for (int i = 0; i < streams; ++i) {
-    CHECK(cudaStreamCreateWithFlags(&queue[i], flags));
-    CHECK(cudaMalloc(&device[i], bytes));
+// The chunk loop with its memory and streams, which all passes use.
+class ChunkLoop {
+ public:
+  ChunkLoop(const std::string &variant, int count, size_t bytes, int rounds)
+      : variant(variant), count(count), rounds(rounds), bytes(bytes), streams(variant == "serial" || variant == "legacy" ? 1 : 4) {
+    unsigned flags = variant == "trap" ? cudaStreamDefault : cudaStreamNonBlocking;
+    if (variant == "pageable") host = (char *)std::malloc(bytes * streams);
+    else CHECK(cudaMallocHost(&host, bytes * streams));
+    std::memset(host, 0, bytes * streams);
+    queue.resize(streams), device.resize(streams);
+    CHECK(cudaMalloc(&flag, sizeof word));
+    CHECK(cudaEventCreateWithFlags(&done, cudaEventDisableTiming));
+    for (int i = 0; i < streams; ++i) {
+      CHECK(cudaStreamCreateWithFlags(&queue[i], flags));
+      CHECK(cudaMalloc(&device[i], bytes));
+    }
   }
-  for (int pass = 0; pass < passes; ++pass) {
+
+  long long pass() {
     CHECK(cudaDeviceSynchronize());
     auto start = Clock::now();
     for (int i = 0; i < count; ++i) {
@@ -81,8 +81,23 @@ static void chunks(const std::string &variant, int count, size_t bytes, int roun
       }
     }
     CHECK(cudaDeviceSynchronize());
-    std::printf("%lld\n", since(start));
+    return since(start);
   }
+
+ private:
+  std::string variant;
+  int count, rounds;
+  size_t bytes;
+  int streams, word = 0, *flag;
+  char *host;
+  cudaEvent_t done;
+  std::vector<cudaStream_t> queue;
+  std::vector<float *> device;
+};
+
+static void chunks(const std::string &variant, int count, size_t bytes, int rounds, int passes) {
+  ChunkLoop loop(variant, count, bytes, rounds);
+  for (int pass = 0; pass < passes; ++pass) std::printf("%lld\n", loop.pass());
 }
 
 // A batch that the queue takes without blocking, so that what is timed is the host's own work for a launch.
@@ -100,6 +115,10 @@ static void launches(int count, int passes) {
 
 // For Python, which loads this file as a library.
 extern "C" long long launches_ns(int count) { return batch_of_launches(count); }
+extern "C" void *chunk_loop_made(const char *variant, int count, int kib, int rounds) {
+  return new ChunkLoop(variant, count, (size_t)kib << 10, rounds);
+}
+extern "C" long long chunk_loop_ns(void *loop) { return ((ChunkLoop *)loop)->pass(); }
 extern "C" void chunk_loop(const char *variant, int count, int kib, int rounds, int passes) {
   chunks(variant, count, (size_t)kib << 10, rounds, passes);
 }

@@ -1,17 +1,21 @@
 """Python programs that benchmarks/recording.py runs: alone, and with each profiler in turn, in one process.
 
-    loops.py costs FOLDER                             writes costs.json: ns a launch, an operation, a step
+    loops.py costs FOLDER                             ns a launch, an operation, a step: adds to FOLDER/costs.jsonl
     loops.py chunks VARIANT,COUNT,KIB,ROUNDS PASSES   the chunk loop of loops.cu, called with ctypes
-    loops.py traces FOLDER COUNT,KIB,ROUNDS VARIANT.. the same under torch.profiler, one trace a variant
+    loops.py beside FOLDER NAME COUNT,KIB,ROUNDS TURNS VARIANT...
+                                                      the same alone, recorded and under torch.profiler, in turns
 
-``costs`` takes turns: each loop alone, recorded by gapless, recorded without source lines, under torch.profiler, under
-cupti-python, and again. A profiler is started before and stopped after a turn; only the loop is timed.
+``costs`` takes turns: each loop alone and under each tool, a process each, and again. Only the loop is timed.
+``beside`` keeps a loop's memory and streams from turn to turn: what differs between turns
+of one tool is not what differs between tools. It leaves VARIANT.NAME.TURN.gapless and .json.gz in FOLDER and prints the
+walls, a line of JSON a turn.
 """
 
 from __future__ import annotations
 
 import ctypes
 import json
+import multiprocessing
 import os
 import sys
 import time
@@ -21,8 +25,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-TURNS = 3
+TURNS, STRETCHES = 4, 3  # processes of each tool, and stretches in each of them
+PATIENCE_S = 60
 LAUNCHES = 100  # a batch, few enough that no queue fills
+SETTLES_S = 0.12
+WARM, ALONE, PROFILED = 3, 3, 2  # passes of a chunk loop
 
 
 def library() -> ctypes.CDLL:
@@ -100,43 +107,56 @@ def torch_profiler() -> AbstractContextManager[Any]:
     return profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True)
 
 
-def costs(folder: Path) -> None:
+TOOLS: dict[str, Callable[[Path], AbstractContextManager[Any]]] = {
+    "gapless": lambda path: _recording(path, lines=True),
+    "gapless --no-lines": lambda path: _recording(path, lines=False),
+    "torch.profiler": lambda _: torch_profiler(),
+    "cupti-python": lambda _: CuptiPython(),
+}
+
+
+def _recording(path: Path, *, lines: bool) -> AbstractContextManager[Any]:
     from gapless.recorder.recording import Recording
 
-    loops = {"launches": (launches(), 100), "small": (small(), 60), "training": (training(), 20)}
-    path = folder / "costs.gapless"
-    tools: dict[str, Callable[[], AbstractContextManager[Any]]] = {
-        "untraced": nullcontext,
-        "gapless": lambda: Recording(path, force=True),
-        "gapless --no-lines": lambda: Recording(path, force=True, lines=False),
-        "torch.profiler": torch_profiler,
-        "cupti-python": CuptiPython,
-    }
+    return Recording(path.with_suffix(".gapless"), force=True, lines=lines)
+
+
+def costs(folder: Path) -> None:
+    """Measure each tool in processes of its own: only one can hold CUPTI, and launches stay dearer after it."""
+    import torch  # noqa: F401  the processes that are forked have it
+
+    for turn in range(TURNS):
+        for tool in ("untraced", *TOOLS):
+            process = multiprocessing.get_context("fork").Process(target=cost, args=(folder, tool, turn))
+            process.start()
+            process.join(PATIENCE_S)
+            if process.is_alive():
+                print(tool, "did not end", file=sys.stderr)
+                process.kill()
+
+
+def cost(folder: Path, tool: str, turn: int) -> None:
+    """Keep apart what a loop takes at first: gapless then asks every launch for its line."""
+    loops = {"launches": (launches(), 60), "small": (small(), 40), "training": (training(), 15)}
     for loop, _ in loops.values():
         for _ in range(10):
             loop()
-    taken: dict[str, dict[str, list[float]]] = {name: {tool: [] for tool in tools} for name in loops}
-    # torch.profiler and cupti-python keep hold of CUPTI once they have run: their turns come last, each beside more
-    # of the untraced loops
-    for group in (list(tools)[:3], ["untraced", "torch.profiler"], ["untraced", "cupti-python"]):
-        for _ in range(TURNS):
-            for tool in group:
-                for name, (loop, passes) in loops.items():
-                    try:
-                        with tools[tool]():
-                            mine = [loop() for _ in range(passes)]
-                    except Exception as problem:
-                        print(name, tool, problem, file=sys.stderr)
-                        continue
-                    taken[name][tool] += mine[2:]
-            found = {name: {tool: _summed(ns) for tool, ns in by.items() if ns} for name, by in taken.items()}
-            (folder / "costs.json").write_text(json.dumps(found))
-
-
-def _summed(ns: list[float]) -> dict[str, float]:
-    ordered = sorted(ns)
-    tenth = len(ordered) // 10
-    return {"median_ns": median(ordered), "low_ns": ordered[tenth], "high_ns": ordered[-1 - tenth], "passes": len(ns)}
+    taken: dict[str, list[list[float]]] = {}
+    for _ in range(STRETCHES):
+        for name, (loop, passes) in loops.items():
+            with TOOLS[tool](folder / "costs") if tool in TOOLS else nullcontext():
+                settled = time.perf_counter() + (SETTLES_S if tool.startswith("gapless") else 0)
+                first: list[float] = []
+                while time.perf_counter() < settled:
+                    first.append(loop())
+                mine = [loop() for _ in range(passes)]
+            taken.setdefault(name, []).append(mine[2:])
+            if first:
+                taken.setdefault(f"{name}, at first", []).append(first[2:])
+    (folder / "costs.gapless").unlink(missing_ok=True)
+    found = {"tool": tool, "turn": turn, "ns": {name: [median(ns) for ns in of] for name, of in taken.items()}}
+    with (folder / "costs.jsonl").open("a") as file:
+        file.write(json.dumps(found) + "\n")
 
 
 def chunks(words: str, passes: int) -> None:
@@ -144,11 +164,38 @@ def chunks(words: str, passes: int) -> None:
     library().chunk_loop(variant.encode(), int(count), int(kib), int(rounds), passes)
 
 
-def traces(folder: Path, size: str, variants: list[str]) -> None:
-    for variant in variants:
-        with torch_profiler() as kept:
-            chunks(f"{variant},{size}", 2)
-        kept.export_chrome_trace(str(folder / f"{variant}.json.gz"))
+class ChunkLoop:
+    """A chunk loop of loops.cu with its memory and streams; called, it gives the nanoseconds of a pass."""
+
+    def __init__(self, variant: str, size: str) -> None:
+        made = library().chunk_loop_made
+        made.restype = ctypes.c_void_p
+        self._ns = library().chunk_loop_ns
+        self._ns.restype = ctypes.c_longlong
+        self._loop = ctypes.c_void_p(made(variant.encode(), *map(int, size.split(","))))
+
+    def __call__(self) -> int:
+        """Make a pass."""
+        return self._ns(self._loop)
+
+
+def beside(folder: Path, name: str, size: str, turns: int, variants: list[str]) -> None:
+    """torch.profiler keeps hold of CUPTI once it has run: its turns come last. Each is beside the untraced loop."""
+    loops = {variant: ChunkLoop(variant, size) for variant in variants}
+    for loop in loops.values():
+        for _ in range(WARM):
+            loop()
+    for tool, end in (("gapless", "gapless"), ("torch.profiler", "json.gz")):
+        for turn in range(turns):
+            for variant, loop in loops.items():
+                alone = [loop() for _ in range(ALONE)]
+                path = folder / f"{variant}.{name}.{turn}.{end}"
+                with TOOLS[tool](path) as kept:
+                    under = [loop() for _ in range(PROFILED)]
+                if tool == "torch.profiler":
+                    kept.export_chrome_trace(str(path))
+                found = {"variant": variant, "process": name, "turn": turn, "tool": tool, "file": path.name}
+                print(json.dumps({**found, "untraced_ns": alone, "ns": under}), flush=True)
 
 
 def main() -> None:
@@ -158,7 +205,7 @@ def main() -> None:
     elif what == "chunks":
         chunks(words[0], int(words[1]))
     else:
-        traces(Path(words[0]), words[1], words[2:])
+        beside(Path(words[0]), words[1], words[2], int(words[3]), words[4:])
 
 
 if __name__ == "__main__":

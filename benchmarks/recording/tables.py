@@ -14,6 +14,7 @@ import gapless
 from gapless.model.kinds import OpKind
 from gapless.timeline.timeline import Timeline
 
+TOOLS = ("gapless", "torch.profiler")
 # What each mistake's program becomes when the mistake is repaired, and the repair's name.
 REPAIRED = {
     "serial": ("streams4", "streams=4"), "legacy": ("streams4", "streams=4"), "trap": ("trap_nb", "off-default-stream"),
@@ -26,14 +27,15 @@ def show(out: Path) -> None:
     """Print every table that there are files for."""
     if (out / "overhead.jsonl").exists():
         _overhead(_lines(out / "overhead.jsonl"))
+    if (out / "costs.jsonl").exists():
+        _costs(_lines(out / "costs.jsonl"))
     if (out / "floor.jsonl").exists():
         _floor(_lines(out / "floor.jsonl"))
-    if (out / "durations.jsonl").exists():
-        _repeated(_lines(out / "durations.jsonl"))
-    if (out / "walls.jsonl").exists():
-        walls = {row["variant"]: row["wall_ns"] for row in _lines(out / "walls.jsonl")}
-        _agreement(out, walls)
-        _predictions(out, walls)
+    if (out / "beside.jsonl").exists():
+        turns = _lines(out / "beside.jsonl")
+        _same(out, turns)
+        _durations(out, turns)
+        _predictions(out, turns)
     if (out / "samples.jsonl").exists():
         _samples(out, [row["sample"] for row in _lines(out / "samples.jsonl")])
 
@@ -53,27 +55,30 @@ def _overhead(rows: list[dict[str, Any]]) -> None:
         print("bytes a record:", row.get("bytes_a_record"))
 
 
+def _costs(rows: list[dict[str, Any]]) -> None:
+    """Print the quietest stretch of each tool, the median of all, and how much more than untraced either is."""
+    print("\n| a launch, an operation, a step | with | quietest stretch | more | median stretch | more |")
+    print("|---|---|---|---|---|---|")
+    taken: dict[str, dict[str, list[float]]] = {}
+    for row in rows:
+        for name, ns in row["ns"].items():
+            program, _, when = name.partition(", ")
+            tool = f"{row['tool']}, {when}" if when else row["tool"]
+            taken.setdefault(program, {}).setdefault(tool, []).extend(ns)
+    for program, by_tool in taken.items():
+        alone = by_tool["untraced"]
+        for tool, ns in by_tool.items():
+            cells = [f"{of(ns):,.0f} ns | {of(ns) - of(alone):+,.0f} ns, {of(ns) / of(alone) - 1:+.1%}"
+                     for of in (min, median)]  # fmt: skip
+            print(f"| {program} | {tool} | {' | '.join(cells)} |")
+
+
 def _floor(rows: list[dict[str, Any]]) -> None:
     print("\n| an empty kernel's launch | each turn | quietest turn | more than untraced |\n|---|---|---|---|")
     alone = min(rows[0]["turns"])
     for row in rows:
         turns, least = ", ".join(f"{ns / 1e3:.2f}" for ns in row["turns"]), min(row["turns"])
         print(f"| {row['variant']} | {turns} | {least / 1e3:.2f} us | {(least - alone) / 1e3:+.2f} us |")
-
-
-def _repeated(rows: list[dict[str, Any]]) -> None:
-    print("\n| variant | what | untraced | gapless | torch.profiler | (us, each turn)\n|---|---|---|---|---|")
-    for variant in dict.fromkeys(row["variant"] for row in rows):
-        mine = [row for row in rows if row["variant"] == variant]
-        tools = ("untraced", "gapless", "torch.profiler")
-        _row(variant, "the loop", [[row["wall_ns"][tool] for row in mine] for tool in tools])
-        for kind in mine[0]["gapless"]:
-            _row(variant, kind, [[], *([row[tool][kind] for row in mine] for tool in tools[1:])])
-
-
-def _row(variant: str, what: str, turns: list[list[float]]) -> None:
-    cells = (", ".join(f"{ns / 1e3:,.1f}" for ns in of_tool) for of_tool in turns)
-    print(f"| `{variant}` | {what} | {' | '.join(cells)} |")
 
 
 def _issued(timeline: Timeline) -> list[tuple[int, int, int]]:
@@ -84,7 +89,39 @@ def _issued(timeline: Timeline) -> list[tuple[int, int, int]]:
     return [(int(ops.kind[i]), streams.setdefault(int(ops.stream[i]), len(streams)), int(ops.bytes[i])) for i in order]
 
 
-def _durations(timeline: Timeline) -> dict[str, float]:
+def _by_variant(turns: list[dict[str, Any]]) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    found: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for turn in turns:
+        found.setdefault(turn["variant"], {tool: [] for tool in TOOLS})[turn["tool"]].append(turn)
+    return found
+
+
+def _same(out: Path, turns: list[dict[str, Any]]) -> None:
+    print("\n| variant | operations | kind, stream, order, bytes |\n|---|---|---|")
+    for variant in _by_variant(turns):
+        files = [out / turn["file"] for turn in turns if turn["variant"] == variant]
+        files += [path for path in [out / f"{variant}.gapless"] if path.exists()]
+        issued = [_issued(gapless.load(path)) for path in files]
+        same = "the same" if all(ops == issued[0] for ops in issued) else "DIFFER"
+        print(f"| `{variant}` | {len(issued[0])} in each of {len(files)} files | {same} |")
+
+
+def _durations(out: Path, turns: list[dict[str, Any]]) -> None:
+    """Print the medians of a kind's durations: the median of all turns, and the least and greatest of a turn."""
+    print("\n| variant | what | recorded | under torch.profiler | differ by |\n|---|---|---|---|---|")
+    for variant, by_tool in _by_variant(turns).items():
+        medians = {
+            tool: [_medians(gapless.load(out / turn["file"])) for turn in mine] for tool, mine in by_tool.items()
+        }
+        for kind in medians["gapless"][0]:
+            ns = [[of_turn[kind] for of_turn in medians[tool]] for tool in TOOLS]
+            print(f"| `{variant}` | {kind} | {' | '.join(_spread(mine, 1e3, 'us') for mine in ns)} | {_more(*ns)} |")
+        more = [[median(turn["ns"]) / median(turn["untraced_ns"]) for turn in by_tool[tool]] for tool in TOOLS]
+        cells = " | ".join(_spread(mine, 1, "times untraced", places=3) for mine in more)
+        print(f"| `{variant}` | the loop | {cells} | {_more(*more)} |")
+
+
+def _medians(timeline: Timeline) -> dict[str, float]:
     ops = timeline.ops
     return {
         kind.name: float(np.median((ops.end - ops.start)[ops.kind == kind]))
@@ -93,31 +130,40 @@ def _durations(timeline: Timeline) -> dict[str, float]:
     }
 
 
-def _agreement(out: Path, walls: dict[str, float]) -> None:
-    print("\nRecordings against torch's traces:")
-    print("| variant | ops | kind, stream, order, bytes | H2D | kernel | D2H |\n|---|---|---|---|---|---|")
-    for variant in walls:
-        mine, theirs = (gapless.load(out / f"{variant}.{end}") for end in ("gapless", "json.gz"))
-        same = "the same" if _issued(mine) == _issued(theirs) else "DIFFER"
-        ours, other = _durations(mine), _durations(theirs)
-        cells = " | ".join(f"{ours[kind] / other[kind] - 1:+.1%}" for kind in ours)
-        print(f"| `{variant}` | {len(mine.ops)}, {len(theirs.ops)} | {same} | {cells} |")
+def _spread(values: list[float], divisor: float, unit: str, *, places: int = 1) -> str:
+    low, middle, high = (f"{value / divisor:.{places}f}" for value in (min(values), median(values), max(values)))
+    return f"{middle} {unit} ({low}..{high}, n={len(values)})"
 
 
-def _predictions(out: Path, walls: dict[str, float]) -> None:
-    print("\n| mistake, repair | measured | from the recording | from torch's trace |\n|---|---|---|---|")
-    errors: dict[str, list[float]] = {"gapless": [], "json.gz": []}
+def _more(mine: list[float], other: list[float]) -> str:
+    return f"{median(mine) / median(other) - 1:+.1%}"
+
+
+def _predictions(out: Path, turns: list[dict[str, Any]]) -> None:
+    """Print gains that were predicted from each turn's file beside the gain that was measured around those turns."""
+    print("\n| mistake, repair | measured | from recordings | from torch's traces |\n|---|---|---|---|")
+    by_variant = _by_variant(turns)
+    errors: dict[str, list[float]] = {tool: [] for tool in TOOLS}
+    wanders: dict[str, list[float]] = {tool: [] for tool in TOOLS}
     for variant, (repaired, repair) in REPAIRED.items():
-        measured = walls[variant] / walls[repaired]
-        cells = []
-        for end, found in errors.items():
-            prediction = gapless.explain(out / f"{variant}.{end}", apply=[repair]).to_dict()["prediction"]
-            speedup = prediction["speedup"] if prediction else None
-            if speedup:
-                found.append(abs(speedup / measured - 1))
-            cells.append(f"{speedup:.2f}" if speedup else "none")
-        print(f"| `{variant}`, `{repair}` | {measured:.2f} | {' | '.join(cells)} |")
-    print("median error:", {end: f"{median(found):.1%}" for end, found in errors.items() if found})
+        walls = {name: [median(turn["untraced_ns"]) for tool in TOOLS for turn in by_variant[name][tool]]
+                 for name in (variant, repaired)}  # fmt: skip
+        measured = median(walls[variant]) / median(walls[repaired])
+        cells: list[str] = []
+        for tool in TOOLS:
+            gains = [_gain(out / turn["file"], repair) for turn in by_variant[variant][tool]]
+            errors[tool].append(abs(median(gains) / measured - 1))
+            wanders[tool].append((max(gains) - min(gains)) / median(gains))
+            cells.append(_spread(gains, 1, "x", places=2))
+        print(f"| `{variant}`, `{repair}` | {measured:.2f} x | {' | '.join(cells)} |")
+    for tool, found in errors.items():
+        print(f"{tool}: median error of {len(found)} repairs {median(found):.1%} ({min(found):.1%}..{max(found):.1%}); "
+              f"from turn to turn a prediction wanders by {median(wanders[tool]):.1%}")  # fmt: skip
+
+
+def _gain(path: Path, repair: str) -> float:
+    prediction = gapless.explain(path, apply=[repair]).to_dict()["prediction"]
+    return float(prediction["speedup"]) if prediction and prediction["speedup"] else 1.0
 
 
 def _samples(out: Path, names: list[str]) -> None:
