@@ -160,9 +160,12 @@ def hops(work: Work, known: Mapping[str, object]) -> dict[str, list[float]]:
     )
     load = np.clip(running, 0, 2)
     for first, first_word in _WORDS.items():
+        after_first = engine[before] == first
+        if np.count_nonzero(after_first) < SAMPLES:
+            continue
         for then, then_word in _WORDS.items():
             for level in range(3):
-                mine = (engine[before] == first) & (engine[rows] == then) & (load == level)
+                mine = after_first & (engine[rows] == then) & (load == level)
                 if np.count_nonzero(mine) >= SAMPLES:
                     three = fitted.setdefault(f"{first_word}>{then_word}", [0.0, 0.0, 0.0])
                     three[level] = float(np.median(pause[mine]))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.model.kinds import ENGINE_OF, CallKind, Engine, MemoryKind, OpKind, StreamKind
+from gapless.model.kinds import ENGINE_OF, MEMORY, OP, CallKind, Engine, OpKind, StreamKind
 from gapless.model.ordering import StreamOrder
 from gapless.timeline.timeline import Calls, MarkKind, Ops, Timeline
 
@@ -78,8 +78,8 @@ class Work:
     def pageable(self) -> Bools:
         """Tell for each operation whether it is a copy from or to pageable host memory."""
         ops = self.ops
-        return (((ops.kind == OpKind.H2D) & (ops.src == MemoryKind.PAGEABLE))
-                | ((ops.kind == OpKind.D2H) & (ops.dst == MemoryKind.PAGEABLE)))  # fmt: skip
+        return (((ops.kind == OP.H2D) & (ops.src == MEMORY.PAGEABLE))
+                | ((ops.kind == OP.D2H) & (ops.dst == MEMORY.PAGEABLE)))  # fmt: skip
 
 
 def gather(timeline: Timeline, device: int, start: int, end: int) -> Work:
@@ -136,7 +136,7 @@ def _launched(timeline: Timeline, ops: Ops, issue: Ints, latency: int) -> Ints:
     """
     kind, returned = at(timeline.calls.kind, ops.call, -1), at(timeline.calls.end, ops.call, LATER)
     is_launch = np.isin(kind, (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH))
-    is_staged = (ops.kind == OpKind.H2D) & (ops.src == MemoryKind.PAGEABLE)
+    is_staged = (ops.kind == OP.H2D) & (ops.src == MEMORY.PAGEABLE)
     is_staged &= kind == CallKind.COPY_ASYNC  # the synchronous form waits for the device first
     at_its_end = (is_launch | is_staged) & (returned <= ops.start + CLOCK_SLACK)
     reached = np.where(at_its_end, np.maximum(issue + latency, returned), issue + latency)
@@ -249,10 +249,10 @@ def _blocked_on(timeline: Timeline, ops: Ops, issue: Ints) -> Ints:
     waits = (
         (calls.end[rows] >= ops.end[mine] - STAGING_LAG)
         & (calls.end[rows] > ops.start[mine])
-        & np.isin(ops.kind[mine], (OpKind.H2D, OpKind.D2H, OpKind.H2H))
+        & np.isin(ops.kind[mine], (OP.H2D, OP.D2H, OP.H2H))
     )
     # Table 3.1: with pinned memory the asynchronous form returns at once; a long call was busy with other things.
-    pinned = (ops.src[mine] == MemoryKind.PINNED) | (ops.dst[mine] == MemoryKind.PINNED)
+    pinned = (ops.src[mine] == MEMORY.PINNED) | (ops.dst[mine] == MEMORY.PINNED)
     waits &= ~(pinned & (calls.kind[rows] == CallKind.COPY_ASYNC))
     on[rows[waits]] = mine[waits]
     # Any other waiting call is over when the last operation it covers is: the one that ended last before it returned.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from .batches import BatchRunner
 from .engines import CopyEngine, NoWaiting, Sms, Workers
 from .graphs import GraphRunner
-from .kinds import OpKind, StreamKind
+from .kinds import OP, StreamKind
 from .machine import ENGINE_WORDS, Machine
 from .ordering import fences, is_blocking
 from .plan import PLACES, Place, Plan
@@ -112,7 +112,7 @@ class DeviceState:
 def make_devices(program: Program, machine: Machine, plan: Plan) -> tuple[list[DeviceState], list[StreamState]]:
     """Make the devices that a program names, and its streams on them."""
     rows, infos = program.rows, program.streams
-    peers = rows.second[rows.op == OpKind.P2P]
+    peers = rows.second[rows.op == OP.P2P]
     named = [info.device for info in infos] + [int(rows.device.max(initial=0)), int(peers.max(initial=0))]
     workers = Workers(machine.hostfn_workers)
     devices = [DeviceState(index, machine, program.grids, plan, workers) for index in range(1 + max(named))]

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from .columns import among
-from .kinds import Bound, CallKind, Flag, OpKind, StreamKind
+from .kinds import CALL, FLAG, OP, Bound, StreamKind
 from .machine import Machine
 from .ordering import fences, is_blocking
 from .plan import PLACES, Action, Place, Plan, Until
@@ -27,16 +27,16 @@ COMPILED_FROM = 200_000  # rows; for fewer, compiling takes longer than it saves
 _ACTIONS = (Action.NOTHING, Action.PUT, Action.PUT_AND_WAIT, Action.SYNC_STREAM, Action.SYNC_EVENT, Action.DRAIN)
 _PLACES = (Place.NOWHERE, Place.SM, Place.H2D, Place.D2H, Place.PEER, Place.WORKER)
 _KINDS = (
-    OpKind.KERNEL, OpKind.H2D, OpKind.D2H, OpKind.D2D, OpKind.MEMSET, OpKind.HOST_FUNCTION, OpKind.RECORD, OpKind.WAIT,
-    OpKind.MALLOC, OpKind.FREE, -1,
+    OP.KERNEL, OP.H2D, OP.D2H, OP.D2D, OP.MEMSET, OP.HOST_FUNCTION, OP.RECORD, OP.WAIT,
+    OP.MALLOC, OP.FREE, -1,
 )  # fmt: skip
 _FIT_ACTIONS, _FIT_PLACES, _FIT_KINDS = among(*_ACTIONS), among(*_PLACES), among(*_KINDS)
-_GRAPHS = among(CallKind.CAPTURE, CallKind.CAPTURE_END, CallKind.GRAPH_BUILD)
+_GRAPHS = among(CALL.CAPTURE, CALL.CAPTURE_END, CALL.GRAPH_BUILD)
 
 # The numbers that `flow` compares; Numba takes them as constants.
 _NOTHING, _PUT, _PUT_AND_WAIT, _SYNC_STREAM, _SYNC_EVENT = _ACTIONS[:5]
 _NOWHERE, _SM, _WORKER, _QUEUES = Place.NOWHERE, Place.SM, Place.WORKER, len(PLACES)
-_RECORD, _WAIT = int(OpKind.RECORD), int(OpKind.WAIT)
+_RECORD, _WAIT = int(OP.RECORD), int(OP.WAIT)
 _HOST, _STREAM, _FENCE, _EVENT, _COPY_ENGINE, _BY_SM, _BY_WORKER = (
     int(bound)
     for bound in (Bound.HOST, Bound.STREAM, Bound.FENCE, Bound.EVENT, Bound.COPY_ENGINE, Bound.SM, Bound.WORKER)
@@ -75,7 +75,7 @@ def fits(program: Program, machine: Machine, plan: Plan) -> bool:
         and _FIT_ACTIONS[plan.action].all()
         and _FIT_PLACES[plan.place].all()
         and _FIT_KINDS[rows.op].all()
-        and not np.any(rows.flags & (Flag.PROGRAMMATIC | Flag.FIRST_OF_LIBRARY))
+        and not np.any(rows.flags & (FLAG.PROGRAMMATIC | FLAG.FIRST_OF_LIBRARY))
         and not _GRAPHS[rows.call].any()
         and all(until == Until.DONE for until in plan.until.values())
         and not any(event.device >= 0 for event in program.events)

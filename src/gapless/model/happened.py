@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .kinds import CallKind, OpKind
+from .kinds import CALL, OP
 from .program import Program
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Happened:
 def happened_in(run: Schedule) -> Happened:
     """Give what happened in a scheduled run."""
     ops = run.program.rows.op
-    behind = {row: by for row, by in run.saw.items() if by >= 0 and ops[row] in (OpKind.MALLOC, OpKind.WAIT_VALUE)}
+    behind = {row: by for row, by in run.saw.items() if by >= 0 and ops[row] in (OP.MALLOC, OP.WAIT_VALUE)}
     machine = run.machine
     return Happened(
         run.error.tolist(), run.order.tolist(), behind,
@@ -47,7 +47,7 @@ def happened_in(run: Schedule) -> Happened:
 def issue_order(program: Program) -> list[int]:
     """Give the rows as the text has them; a thread that receives stops until the message is sent (HB14)."""
     calls, objects, threads = (c.tolist() for c in (program.rows.call, program.rows.object, program.rows.thread))
-    if len(program.threads) == 1 and CallKind.RECEIVE not in calls:
+    if len(program.threads) == 1 and CALL.RECEIVE not in calls:
         return list(range(len(program)))
     order: list[int] = []
     sent = [0] * len(program.messages)
@@ -62,13 +62,13 @@ def issue_order(program: Program) -> list[int]:
                 going.popleft()
                 continue
             call, message = calls[rows[0]], objects[rows[0]]
-            if call == CallKind.RECEIVE and not sent[message]:
+            if call == CALL.RECEIVE and not sent[message]:
                 stopped[going.popleft()] = message
                 continue
             order.append(rows.popleft())
-            if call == CallKind.RECEIVE:
+            if call == CALL.RECEIVE:
                 sent[message] -= 1
-            elif call == CallKind.SEND:
+            elif call == CALL.SEND:
                 sent[message] += 1
                 woken = [other for other, awaited in stopped.items() if awaited == message]
                 for other in woken:

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from .kinds import CallKind, OpKind, StreamKind
+from .kinds import CALL, OP, StreamKind
 from .ordering import is_blocking
 from .program import Program
 
@@ -27,10 +27,10 @@ class HostOrder:
             thread, message = self._threads[row], objects[row]
             made[thread] += 1
             self._number[row], self._known[row] = made[thread], known[thread]
-            if calls[row] == CallKind.SEND:
+            if calls[row] == CALL.SEND:
                 mine = known[thread]
                 sent[message].append((*mine[:thread], made[thread], *mine[thread + 1 :]))
-            elif calls[row] == CallKind.RECEIVE:
+            elif calls[row] == CALL.RECEIVE:
                 receivers[message].append(thread)
             else:
                 continue
@@ -77,10 +77,10 @@ def left_to_chance(
     for row in issued:
         op, event = ops[row], objects[row]
         if op >= 0:
-            if row not in running or calls[row] == CallKind.BATCHED:  # a batch is one operation (R3.9)
+            if row not in running or calls[row] == CALL.BATCHED:  # a batch is one operation (R3.9)
                 continue
             streams = [on[row]]
-            if op == OpKind.P2P and calls[row] == CallKind.COPY_SYNC:  # R3.7: of both devices' legacy streams
+            if op == OP.P2P and calls[row] == CALL.COPY_SYNC:  # R3.7: of both devices' legacy streams
                 streams += [
                     s for s, info in enumerate(program.streams)
                     if info.kind is StreamKind.LEGACY and info.device == seconds[row] and s != on[row]
@@ -90,15 +90,15 @@ def left_to_chance(
                     yield from ((x, row) for x in order.unordered_calls(row, in_stream[other]))
             for stream in streams:
                 order.add(row, in_stream[stream])
-        if event >= 0 and op == OpKind.RECORD:
+        if event >= 0 and op == OP.RECORD:
             yield from ((x, row) for x in order.unordered_calls(row, waits[event]))
             order.add(row, records[event])
-        elif event >= 0 and (op == OpKind.WAIT or (calls[row] in _ASK_AN_EVENT and on[row] < 0)):
+        elif event >= 0 and (op == OP.WAIT or (calls[row] in _ASK_AN_EVENT and on[row] < 0)):
             yield from ((x, row) for x in order.unordered_calls(row, records[event]))
             order.add(row, waits[event])
 
 
-_ASK_AN_EVENT = (CallKind.SYNC_EVENT, CallKind.QUERY)
+_ASK_AN_EVENT = (CALL.SYNC_EVENT, CALL.QUERY)
 
 
 def _fenced(program: Program) -> list[list[int]]:

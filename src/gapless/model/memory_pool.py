@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .kinds import Bound, CallKind
+from .kinds import CALL, Bound
 from .machine import Machine
 from .program import Program
 
@@ -48,24 +48,24 @@ class Grant:
 def reuses(program: Program) -> dict[int, int]:
     """Give for each stream-ordered allocation whose memory is handed out again the buffer that had it before."""
     rows, malloc, reused = program.rows, dict[int, int](), dict[int, int]()
-    if CallKind.REUSE not in rows.call:
+    if CALL.REUSE not in rows.call:
         return reused
     for row, (call, buffer, of) in enumerate(
         zip(rows.call.tolist(), rows.object.tolist(), rows.second.tolist(), strict=True)
     ):
-        if call == CallKind.MALLOC_ASYNC:
+        if call == CALL.MALLOC_ASYNC:
             malloc[buffer] = row
-        elif call == CallKind.REUSE and buffer in malloc:
+        elif call == CALL.REUSE and buffer in malloc:
             reused[malloc[buffer]] = of
     return reused
 
 
 def matters(program: Program, machine: Machine) -> bool:
     """Tell whether it makes a difference to a run which memory the pool hands out."""
-    if not (program.rows.call == int(CallKind.MALLOC_ASYNC)).any():
+    if not (program.rows.call == int(CALL.MALLOC_ASYNC)).any():
         return False
     costs = machine.pool_max_size is not None or machine.pool_grow_curve or machine.pool_release_curve
-    return bool(costs) or bool((program.rows.call == int(CallKind.REUSE)).any())
+    return bool(costs) or bool((program.rows.call == int(CALL.REUSE)).any())
 
 
 class _Pool:

@@ -14,7 +14,7 @@ import numpy as np
 from .clocks import NOTHING, Clock, Line, State, Step
 from .columns import Rows
 from .happened import Happened, issue_order
-from .kinds import CallKind, Flag, MemoryKind, OpKind, StreamKind
+from .kinds import CALL, FLAG, MEMORY, OP, StreamKind
 from .memory_pool import reuses
 from .ordering import fences, is_blocking, is_empty_action
 from .program import Program, batches
@@ -74,7 +74,7 @@ class Walk:
         self._seconds: list[int] = rows.second.tolist()
         self._bytes: list[int] = rows.bytes.tolist()
         self._device: list[int] = rows.device.tolist()
-        self._external: list[bool] = ((rows.flags & int(Flag.EXTERNAL)) != 0).tolist()
+        self._external: list[bool] = ((rows.flags & int(FLAG.EXTERNAL)) != 0).tolist()
         self._concerns_host = _concerns_host(rows)
         self._completes = _completes(rows, happened)
         self._overtakes = _overtakes(program)
@@ -87,7 +87,7 @@ class Walk:
             StreamState(self._line(), info.kind, info.device, info.kind is StreamKind.LEGACY)
             for info in program.streams
         ]
-        if OpKind.P2P in self._ops:  # R3.7: an operation of the other device's legacy stream too, used or not
+        if OP.P2P in self._ops:  # R3.7: an operation of the other device's legacy stream too, used or not
             without = {s.device for s in self._streams} - {s.device for s in self._streams if s.legacy}
             self._streams += [StreamState(self._line(), StreamKind.LEGACY, device, legacy=True) for device in without]
         legacies = [stream for stream in self._streams if stream.legacy]
@@ -123,9 +123,9 @@ class Walk:
             elif row in self._batched:
                 continue  # it runs with its batch
             elif not self._failed(row):
-                if op == OpKind.BATCH:
+                if op == OP.BATCH:
                     yield from self._batch(row)
-                elif self._capturing or op == OpKind.GRAPH or op == OpKind.WAIT:
+                elif self._capturing or op == OP.GRAPH or op == OP.WAIT:
                     yield from self._put(row, op)
                 else:
                     yield self._operation(row)
@@ -139,12 +139,12 @@ class Walk:
         host, call = self._hosts[self._threads[row]], self._calls[row]
         host.tick()
         step = Step(row, 0, row, host.index, host.count, host.clock, host.index, host.count, host.clock, stamped=True)
-        if call == CallKind.STORE:
+        if call == CALL.STORE:
             self._written[row] = host.state()
-        elif call == CallKind.SEND:
+        elif call == CALL.SEND:
             self._sent[self._objects[row]].append(host.state())
             self._deliver(self._objects[row])
-        elif call == CallKind.RECEIVE:
+        elif call == CALL.RECEIVE:
             self._receivers[self._objects[row]].append(host)
             self._deliver(self._objects[row])
         elif not self._failed(row):
@@ -152,26 +152,26 @@ class Walk:
         return step
 
     def _made(self, row: int, call: int, host: Line) -> None:
-        if call == CallKind.QUERY and self._happened.errors is not None:
+        if call == CALL.QUERY and self._happened.errors is not None:
             covered = self._of_event(row) if self._on[row] < 0 else self._of_stream(self._on[row])
             self._tell(host, covered)  # HB7: it returned success
-        elif call == CallKind.SYNC_STREAM:
+        elif call == CALL.SYNC_STREAM:
             self._tell(host, self._of_stream(self._on[row]))  # HB6
-        elif call == CallKind.SYNC_EVENT:
+        elif call == CALL.SYNC_EVENT:
             self._tell(host, self._of_event(row))  # HB6
-        elif call == CallKind.SYNC_DEVICE:  # R2.6
+        elif call == CALL.SYNC_DEVICE:  # R2.6
             here = [s for s in range(len(self._streams)) if self._streams[s].device == self._device[row]]
             self._tell(host, [state for s in here for state in self._whole(self._streams[s])])
-        elif call == CallKind.CAPTURE:
+        elif call == CALL.CAPTURE:
             capture = _Capture()
             self._capturing[self._on[row]] = capture
             capture.tips[self._on[row]] = ()  # R7.5: what stands in the stream already is no dependency
-        elif call == CallKind.CAPTURE_END:
+        elif call == CALL.CAPTURE_END:
             self._end_capture(row)
-        elif call == CallKind.GRAPH_BUILD:
+        elif call == CALL.GRAPH_BUILD:
             built = self._graphs[self._seconds[row]]
             self._graphs[self._objects[row]] = None if built is None else _Exec(built.nodes)
-        elif call == CallKind.GRAPH_UPDATE:  # R7.3
+        elif call == CALL.GRAPH_UPDATE:  # R7.3
             updated, source = self._graphs[self._objects[row]], self._graphs[self._seconds[row]]
             if updated is not None and source is not None:
                 updated.nodes = source.nodes
@@ -209,11 +209,11 @@ class Walk:
     def _put(self, row: int, op: int) -> Iterator[Step]:
         """An operation that may belong to a capture, or that is a graph."""
         s = self._on[row]
-        if op == OpKind.WAIT and self._joins_capture(row, s):
+        if op == OP.WAIT and self._joins_capture(row, s):
             return
         if s in self._capturing:
             self._capture(row, self._capturing[s], s)
-        elif op == OpKind.GRAPH:
+        elif op == OP.GRAPH:
             graph = self._graphs[self._objects[row]]
             if graph is not None:
                 yield from self._launch(row, graph)
@@ -223,29 +223,29 @@ class Walk:
     def _operation(self, row: int) -> Step:
         op, stream, stamped = self._ops[row], self._streams[self._on[row]], self._concerns_host[row]
         host, line = self._called(row, stamped=stamped), stream.line
-        if op == OpKind.WAIT and not self._of_event(row):
+        if op == OP.WAIT and not self._of_event(row):
             line.tick()  # never recorded: no action at all
             return Step(row, 0, row, line.index, line.count, line.clock, host.index, host.count, host.clock)
         line = self._start(row, stream, host)  # HB2, HB3, HB4
         call = host.index, host.count, host.clock
-        if op == OpKind.WAIT:
+        if op == OP.WAIT:
             for state in self._of_event(row):
                 line.learn(state)  # HB5
-        elif op == OpKind.MALLOC:
+        elif op == OP.MALLOC:
             self._handed_out_again(row, line)
-        elif op == OpKind.WAIT_VALUE:
+        elif op == OP.WAIT_VALUE:
             line.learn(self._written.get(self._happened.behind.get(row, -1), NOTHING))  # R5.9
         line.tick()
         step = Step(row, 0, row, line.index, line.count, line.clock, *call, stamped)
-        if op == OpKind.RECORD:
+        if op == OP.RECORD:
             step = step._replace(clock=self._record(row, stream))
-        elif op == OpKind.FREE:
+        elif op == OP.FREE:
             self._freed[self._objects[row]] = row, line.state()
-        elif op == OpKind.WRITE_VALUE:
+        elif op == OP.WRITE_VALUE:
             self._written[row] = line.state()
-        if stream.legacy and op != OpKind.RECORD:  # R2.3: a record orders no later work of the blocking streams
+        if stream.legacy and op != OP.RECORD:  # R2.3: a record orders no later work of the blocking streams
             stream.holds = line.state()
-        if op == OpKind.P2P and self._calls[row] == CallKind.COPY_SYNC:
+        if op == OP.P2P and self._calls[row] == CALL.COPY_SYNC:
             self._hold_devices(row, line)
         if self._completes[row]:
             self._tell(self._hosts[self._threads[row]], [line.state()])  # HB6
@@ -292,13 +292,13 @@ class Walk:
             self._overtake(stream, stream.kernel)
         line = stream.line
         line.learn(host.state())
-        peer = op == OpKind.P2P and self._calls[row] == CallKind.COPY_SYNC
+        peer = op == OP.P2P and self._calls[row] == CALL.COPY_SYNC
         elsewhere = self._elsewhere(row) if peer else []  # HB12: as if issued on the other device's legacy stream too
         if not stream.legacy:
             for other in stream.held_by:
                 line.learn(other.holds)  # HB4
                 other.pending[line.index] = stream
-        elif op != OpKind.RECORD and not is_empty_action(op, self._bytes[row], empty=empty):
+        elif op != OP.RECORD and not is_empty_action(op, self._bytes[row], empty=empty):
             for other in (*stream.pending.values(), *elsewhere):
                 for state in self._whole(other):
                     line.learn(state)  # HB4
@@ -307,7 +307,7 @@ class Walk:
             for other in elsewhere:
                 if other.legacy:
                     line.learn(other.line.state())
-        stream.kernel = line.state() if op == OpKind.KERNEL else None
+        stream.kernel = line.state() if op == OP.KERNEL else None
         return line
 
     def _overtake(self, stream: StreamState, before_kernel: State) -> None:
@@ -372,14 +372,14 @@ class Walk:
 
     def _capture(self, row: int, capture: _Capture, s: int) -> None:
         op = self._ops[row]
-        if op == OpKind.RECORD:
+        if op == OP.RECORD:
             self._captured_events[self._objects[row]] = (capture, capture.tips[s])
             self._events[self._objects[row]] = None
-        elif op == OpKind.GRAPH:
+        elif op == OP.GRAPH:
             graph = self._graphs[self._objects[row]]
             if graph is not None:
                 self._capture_graph(capture, s, graph.nodes)
-        elif op != OpKind.WAIT or self._external[row]:
+        elif op != OP.WAIT or self._external[row]:
             capture.nodes.append(_Node(row, (s,), capture.tips[s]))
             capture.tips[s] = (len(capture.nodes) - 1,)
 
@@ -417,7 +417,7 @@ class Walk:
             strand.learn(begun)
             for other in node.after:
                 strand.learn(states[other])
-            if self._ops[node.row] == OpKind.WAIT:
+            if self._ops[node.row] == OP.WAIT:
                 for state in self._of_event(node.row):
                     strand.learn(state)
             strand.tick()
@@ -435,23 +435,23 @@ class Walk:
 
 def _concerns_host(rows: Rows) -> list[bool]:
     """Tell of which calls the begin itself, and not only the operation, has to do with host memory (9.2, HB8)."""
-    host_side = np.where(rows.op == OpKind.H2D, rows.src, np.where(rows.op == OpKind.D2H, rows.dst, MemoryKind.UNKNOWN))
-    managed = (host_side == MemoryKind.MANAGED) & (rows.call == CallKind.COPY_SYNC)
-    at_call = (rows.flags & int(Flag.DURING_CALL | Flag.ANY_TIME)) != 0  # R3.9
-    return ((host_side == MemoryKind.PAGEABLE) | managed | at_call).tolist()
+    host_side = np.where(rows.op == OP.H2D, rows.src, np.where(rows.op == OP.D2H, rows.dst, MEMORY.UNKNOWN))
+    managed = (host_side == MEMORY.MANAGED) & (rows.call == CALL.COPY_SYNC)
+    at_call = (rows.flags & int(FLAG.DURING_CALL | FLAG.ANY_TIME)) != 0  # R3.9
+    return ((host_side == MEMORY.PAGEABLE) | managed | at_call).tolist()
 
 
 def _completes(rows: Rows, happened: Happened) -> list[bool]:
     """Tell which calls return only when their operation is complete, by the documentation (table 3.1, HB6)."""
-    copy, memset = rows.call == CallKind.COPY_SYNC, rows.call == CallKind.MEMSET_SYNC
-    between_host = (copy | (rows.call == CallKind.COPY_ASYNC)) & (rows.op == OpKind.H2H)
-    from_pinned = copy & (rows.op == OpKind.H2D) & (rows.src == MemoryKind.PINNED)
-    to_host = copy & (rows.op == OpKind.D2H) & (rows.dst != MemoryKind.MANAGED)  # R3.3
-    completes = between_host | from_pinned | to_host | (memset & (rows.dst == MemoryKind.PINNED))
+    copy, memset = rows.call == CALL.COPY_SYNC, rows.call == CALL.MEMSET_SYNC
+    between_host = (copy | (rows.call == CALL.COPY_ASYNC)) & (rows.op == OP.H2H)
+    from_pinned = copy & (rows.op == OP.H2D) & (rows.src == MEMORY.PINNED)
+    to_host = copy & (rows.op == OP.D2H) & (rows.dst != MEMORY.MANAGED)  # R3.3
+    completes = between_host | from_pinned | to_host | (memset & (rows.dst == MEMORY.PINNED))
     if happened.sync_memops:
         completes |= copy | memset
     if happened.launch_blocking:
-        completes |= rows.call == CallKind.LAUNCH
+        completes |= rows.call == CALL.LAUNCH
     return completes.tolist()
 
 
@@ -461,5 +461,5 @@ def _overtakes(program: Program) -> set[int]:
     Of a kernel that waits at all the accesses count as those of its main part, after the wait.
     """
     rows = program.rows
-    dependent = np.flatnonzero(rows.flags & int(Flag.PROGRAMMATIC)).tolist()
+    dependent = np.flatnonzero(rows.flags & int(FLAG.PROGRAMMATIC)).tolist()
     return {row for row in dependent if program.grids[rows.grid[row]].prologue >= rows.duration[row] >= 0}

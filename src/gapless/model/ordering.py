@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 
-from .kinds import OpKind, StreamKind
+from .kinds import OP, StreamKind
 
 # R2.1: must work on the second kind of stream wait for work issued earlier on the first (two *different* streams of
 # one device)? Only the legacy default stream orders streams against each other, and only the blocking ones.
@@ -47,7 +47,7 @@ def is_blocking(kind: StreamKind) -> bool:
     return fences(StreamKind.LEGACY, kind)
 
 
-_MOVES_BYTES = (OpKind.H2D, OpKind.D2H, OpKind.D2D, OpKind.P2P, OpKind.H2H, OpKind.MEMSET)
+_MOVES_BYTES = (OP.H2D, OP.D2H, OP.D2D, OP.P2P, OP.H2H, OP.MEMSET)
 
 
 def is_empty_action(op: int, size: int = -1, *, empty: bool = False) -> bool:
@@ -56,9 +56,9 @@ def is_empty_action(op: int, size: int = -1, *, empty: bool = False) -> bool:
     *op* is an OpKind, *size* its bytes (-1 unknown: taken for more than none). *empty*: the wait is for an event that
     was never recorded, the graph has no work. No happens-before edge leads from a blocking stream into such an action.
     """
-    if op in (OpKind.WAIT, OpKind.GRAPH):
+    if op in (OP.WAIT, OP.GRAPH):
         return empty
-    return op == OpKind.MALLOC or (size == 0 and op in _MOVES_BYTES)
+    return op == OP.MALLOC or (size == 0 and op in _MOVES_BYTES)
 
 
 class StreamOrder:

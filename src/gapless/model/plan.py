@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from .columns import among
 from .errors import GaplessError
-from .kinds import CallKind, Flag, MemoryKind, OpKind, StreamKind
+from .kinds import CALL, FLAG, MEMORY, OP, CallKind, Flag, OpKind, StreamKind
 from .machine import Machine, interpolate
 from .memory_pool import matters
 from .ordering import is_empty_action
@@ -128,14 +128,14 @@ class _Planner:
         self.size = np.where(
             self.bytes < 0, np.iinfo(np.int64).max, self.bytes
         )  # no size counts as larger than every limit
-        self.sync = (self.call == CallKind.COPY_SYNC) | (self.call == CallKind.MEMSET_SYNC)
-        self.h2d, self.d2h = self.op == OpKind.H2D, self.op == OpKind.D2H
-        self.host_kind = np.where(self.h2d, rows.src, np.where(self.d2h | (self.op == OpKind.MEMSET), rows.dst, 0))
-        self.pageable = (self.h2d | self.d2h) & (self.host_kind == MemoryKind.PAGEABLE)
+        self.sync = (self.call == CALL.COPY_SYNC) | (self.call == CALL.MEMSET_SYNC)
+        self.h2d, self.d2h = self.op == OP.H2D, self.op == OP.D2H
+        self.host_kind = np.where(self.h2d, rows.src, np.where(self.d2h | (self.op == OP.MEMSET), rows.dst, 0))
+        self.pageable = (self.h2d | self.d2h) & (self.host_kind == MEMORY.PAGEABLE)
         self.small = self.pageable & self.h2d & (self.size <= machine.small_pageable)
         self.overhead = np.zeros(len(self.op), np.int64)
         self.batches = batches(program)
-        self.batched = self.call == CallKind.BATCHED
+        self.batched = self.call == CALL.BATCHED
         self.staged_machine = machine.pageable == "staged"
         self.staged_size = machine.staging_slots * machine.staging_slot
 
@@ -182,15 +182,15 @@ class _Planner:
     def _place(self) -> NDArray[np.int8]:
         machine, op, table = self.machine, self.op, _PLACE_OF.copy()
         if not machine.h2d_engines:  # 6.1: no copy engine, the SMs copy
-            table[OpKind.H2D] = Place.SM
+            table[OP.H2D] = Place.SM
         if not machine.d2h_engines:
-            table[OpKind.D2H] = Place.SM
+            table[OP.D2H] = Place.SM
         if machine.d2d_engine == "ce":  # R3.10
-            table[OpKind.D2D] = Place.PEER
+            table[OP.D2D] = Place.PEER
         if machine.memset_engine == "ce":  # R3.10
-            table[OpKind.MEMSET] = Place.PEER
+            table[OP.MEMSET] = Place.PEER
         where = table[op]
-        where[(op == OpKind.MEMSET) & (self.size <= machine.memset_no_sm)] = Place.INLINE  # R3.10
+        where[(op == OP.MEMSET) & (self.size <= machine.memset_no_sm)] = Place.INLINE  # R3.10
         if self.staged_machine:
             where[self.small] = Place.INLINE  # R3.13
         if machine.shared_copy_engine:  # 6.1: one engine in all
@@ -210,16 +210,16 @@ class _Planner:
                 ("pageable_d2h_curve", by_host & self.d2h),
                 ("h2d_curve", self.h2d & ~by_host & (place != Place.INLINE)),
                 ("d2h_curve", self.d2h & ~by_host),
-                ("d2d_curve", op == OpKind.D2D),
-                ("memset_curve", op == OpKind.MEMSET),
-                ("p2p_curve", op == OpKind.P2P),
+                ("d2d_curve", op == OP.D2D),
+                ("memset_curve", op == OP.MEMSET),
+                ("p2p_curve", op == OP.P2P),
             ):
                 self._by_size(work, unknown & rows, curve)
             self._refuse(unknown & (work < 0), "gives neither a time nor a size")
         copies = _COPIES[op]
         work[copies] += machine.copy_overhead
         if machine.record_cost:
-            timed = (op == OpKind.RECORD) & ((self.rows.flags & Flag.UNTIMED) == 0)
+            timed = (op == OP.RECORD) & ((self.rows.flags & FLAG.UNTIMED) == 0)
             work[timed] += machine.record_cost  # R5.6
         return np.maximum(work, 0)
 
@@ -292,7 +292,7 @@ class _Planner:
         """Table 3.1, and the calls of section 4 that wait for their own operation."""
         machine, op, sync = self.machine, self.op, self.sync
         until = np.full(len(op), Until.ISSUED, np.int8)
-        managed = self.host_kind == MemoryKind.MANAGED
+        managed = self.host_kind == MEMORY.MANAGED
         until[sync & (self.h2d | self.d2h)] = Until.DONE  # sync-2, sync-3
         until[self.pageable] = Until.DONE  # sync-1, async-1 to -3
         staged = self.pageable & self.h2d & ~sync & (self.size <= self.staged_size)
@@ -301,13 +301,13 @@ class _Planner:
         until[self.small] = Until.ISSUED  # PGC 6.2.8.1
         if self.staged_machine:
             until[self.small & sync] = Until.READY  # table 3.1, O: waits at every size
-        until[op == OpKind.H2H] = Until.DONE  # sync-5, async-2
-        pinned_target = (op == OpKind.MEMSET) & ((self.rows.dst == MemoryKind.PINNED) | managed)
+        until[op == OP.H2H] = Until.DONE  # sync-5, async-2
+        pinned_target = (op == OP.MEMSET) & ((self.rows.dst == MEMORY.PINNED) | managed)
         until[pinned_target & sync] = Until.DONE
         if machine.sync_memops:
             until[sync] = Until.DONE  # R3.2
         if machine.launch_blocking:
-            until[self.call == CallKind.LAUNCH] = Until.DONE  # PG 5.2.3.1: launches only
+            until[self.call == CALL.LAUNCH] = Until.DONE  # PG 5.2.3.1: launches only
         return until
 
     def _gather_batches(self, until: NDArray[np.int8]) -> None:
@@ -316,7 +316,7 @@ class _Planner:
         What drivers make of the source order has not been measured: as documented (M).
         """
         handed_over = self.small | (self.pageable & self.h2d & (self.size <= self.staged_size) & self.staged_machine)
-        until[self._flag(Flag.DURING_CALL) & self.batched & ~handed_over] = Until.DONE
+        until[self._flag(FLAG.DURING_CALL) & self.batched & ~handed_over] = Until.DONE
         for batch, copies in self.batches.items():
             until[batch] = until[copies].max(initial=Until.ISSUED)
         until[self.batched] = Until.ISSUED
@@ -348,37 +348,37 @@ class _Planner:
         action[(self.op >= 0) & ~self.batched] = Action.PUT
         action[(self.op >= 0) & ((until != Until.ISSUED) | (slots != 0))] = Action.PUT_AND_WAIT
         of_a_device = np.array([event.device >= 0 for event in self.program.events], np.bool_)
-        records = np.flatnonzero(self.op == OpKind.RECORD)
+        records = np.flatnonzero(self.op == OP.RECORD)
         action[records[of_a_device[self.rows.object[records]]]] = Action.PUT_AND_WAIT  # R5.5
         action[sorted(self._drain_first())] = Action.PUT_AND_WAIT
         does = _ACTION_OF[call]
         action = np.where(does != Action.NOTHING, does, action)
         if machine.malloc_sync:
-            action[call == CallKind.MALLOC] = Action.BARRIER  # D1
-        pooled = (self.rows.flags & Flag.POOL) != 0
+            action[call == CALL.MALLOC] = Action.BARRIER  # D1
+        pooled = (self.rows.flags & FLAG.POOL) != 0
         if machine.free_sync:
-            action[(call == CallKind.FREE) & ~pooled] = Action.DRAIN  # D1
+            action[(call == CALL.FREE) & ~pooled] = Action.DRAIN  # D1
         if machine.hostfree_sync:
-            action[call == CallKind.HOST_FREE] = Action.DRAIN
+            action[call == CALL.HOST_FREE] = Action.DRAIN
         if machine.hostunregister_sync:
-            action[call == CallKind.HOST_UNREGISTER] = Action.DRAIN
+            action[call == CALL.HOST_UNREGISTER] = Action.DRAIN
         if machine.stack_limit_sync:
-            action[(call == CallKind.DEVICE_LIMIT) & self._flag(Flag.MORE_STACK)] = Action.DRAIN
+            action[(call == CALL.DEVICE_LIMIT) & self._flag(FLAG.MORE_STACK)] = Action.DRAIN
         if machine.first_launch_barrier:
-            action[(call == CallKind.FUNCTION_ATTRIBUTES) & self._flag(Flag.FIRST)] = Action.BARRIER  # R4.1
+            action[(call == CALL.FUNCTION_ATTRIBUTES) & self._flag(FLAG.FIRST)] = Action.BARRIER  # R4.1
         return action
 
     def _first(self) -> set[int]:
         """R4.1: the first use of a kernel. The first one of a pool, say, holds nothing up."""
         kernels = _ABOUT_KERNELS[self.call]
-        return set(np.flatnonzero(self._flag(Flag.FIRST) & kernels).tolist())
+        return set(np.flatnonzero(self._flag(FLAG.FIRST) & kernels).tolist())
 
     def _drain_first(self) -> set[int]:
         wait = np.zeros(len(self.call), np.bool_)
         if self.machine.stack_limit_sync:
-            wait |= (self.call == CallKind.LAUNCH) & self._flag(Flag.MORE_STACK)  # section 4
+            wait |= (self.call == CALL.LAUNCH) & self._flag(FLAG.MORE_STACK)  # section 4
         if self.machine.first_launch_barrier:
-            wait |= self._flag(Flag.FIRST_OF_LIBRARY)  # R4.1
+            wait |= self._flag(FLAG.FIRST_OF_LIBRARY)  # R4.1
         return set(np.flatnonzero(wait).tolist())
 
     def _empty(self) -> set[int]:
@@ -406,12 +406,12 @@ class _Planner:
                 cost[by_call] += machine.time_of("staging_curve", self.bytes[by_call])  # R3.12
         else:
             cost = np.where(in_cuda, np.int64(machine.call_cost), 0)
-        cost[call == CallKind.LAUNCH] = machine.launch_cost
+        cost[call == CALL.LAUNCH] = machine.launch_cost
         cost[self.batched] = 0  # R3.9: no calls of their own
         given = self.rows.cost >= 0
         cost[given] = self.rows.cost[given]
         cost[~in_cuda] = 0
-        work = call == CallKind.HOST_WORK
+        work = call == CALL.HOST_WORK
         cost[work] = np.maximum(self.rows.duration[work], 0)
         return cost if cost.any() else None
 
@@ -420,8 +420,8 @@ class _Planner:
             return {}
         late = self._measured(self.machine.late_costs)
         calls = _WANT_STACK[self.call]
-        late[calls & ~self._flag(Flag.MORE_STACK)] = 0
-        late[(self.rows.flags & Flag.POOL) != 0] = 0
+        late[calls & ~self._flag(FLAG.MORE_STACK)] = 0
+        late[(self.rows.flags & FLAG.POOL) != 0] = 0
         late[self.rows.cost >= 0] = 0  # whoever gives a call's cost gives all of it
         return _sparse(late)
 
@@ -430,18 +430,18 @@ class _Planner:
         for kind in np.unique(self.call).tolist():
             of_kind = self.call == kind
             self._entry(cost, of_kind, table, CallKind(kind).name.lower())
-            if kind in (CallKind.COPY_ASYNC, CallKind.COPY_SYNC):
+            if kind in (CALL.COPY_ASYNC, CALL.COPY_SYNC):
                 for op in np.unique(self.op[of_kind]).tolist():
                     name = f"{CallKind(kind).name.lower()}_{OpKind(op).name.lower()}"
                     self._entry(cost, of_kind & (self.op == op), table, name)
         if "batch" not in table:  # R3.9: not measured; as one copy costs
-            self._entry(cost, self.call == CallKind.BATCH, table, "copy_async")
-        self._entry(cost, (self.call == CallKind.RECORD) & self._flag(Flag.UNTIMED), table, "record_untimed")
-        self._entry(cost, (self.call == CallKind.MALLOC_ASYNC) & self._flag(Flag.FIRST), table, "malloc_async_first")
+            self._entry(cost, self.call == CALL.BATCH, table, "copy_async")
+        self._entry(cost, (self.call == CALL.RECORD) & self._flag(FLAG.UNTIMED), table, "record_untimed")
+        self._entry(cost, (self.call == CALL.MALLOC_ASYNC) & self._flag(FLAG.FIRST), table, "malloc_async_first")
         pooled = self._from_live_pool() if "malloc_pooled" in table or "free_pooled" in table else None
         if pooled is not None:
-            self._entry(cost, (self.call == CallKind.MALLOC) & pooled, table, "malloc_pooled")
-            self._entry(cost, (self.call == CallKind.FREE) & pooled, table, "free_pooled")
+            self._entry(cost, (self.call == CALL.MALLOC) & pooled, table, "malloc_pooled")
+            self._entry(cost, (self.call == CALL.FREE) & pooled, table, "free_pooled")
         return cost
 
     def _entry(self, cost: NDArray[np.int64], rows: NDArray[np.bool_], table: Any, name: str) -> None:
@@ -461,7 +461,7 @@ class _Planner:
             buffer = int(self.rows.object[row])
             live.discard(buffer)
             pooled[row] = bool(live)
-            if self.call[row] == CallKind.MALLOC:
+            if self.call[row] == CALL.MALLOC:
                 live.add(buffer)
         return pooled
 
@@ -472,13 +472,13 @@ class _Planner:
         legacy = np.array([info.kind == StreamKind.LEGACY for info in self.program.streams] or [False], np.bool_)
         on_legacy = (self.rows.stream >= 0) & legacy[np.maximum(self.rows.stream, 0)]
         either_way = self.h2d | self.d2h
-        lock[on_legacy & (call == CallKind.COPY_SYNC) & (either_way | (self.op == OpKind.H2H))] = Lock.HOLDS
-        lock[on_legacy & (call == CallKind.COPY_ASYNC) & self.pageable] = Lock.HOLDS
-        lock[(call == CallKind.MEMSET_SYNC) & (self.rows.dst == MemoryKind.PINNED)] = Lock.HOLDS
+        lock[on_legacy & (call == CALL.COPY_SYNC) & (either_way | (self.op == OP.H2H))] = Lock.HOLDS
+        lock[on_legacy & (call == CALL.COPY_ASYNC) & self.pageable] = Lock.HOLDS
+        lock[(call == CALL.MEMSET_SYNC) & (self.rows.dst == MEMORY.PINNED)] = Lock.HOLDS
         lock[_HOLDERS[call]] = Lock.HOLDS
-        lock[(call == CallKind.FREE) & ((flags & Flag.POOL) != 0)] = Lock.FREE
-        lock[(call == CallKind.DEVICE_LIMIT) & self._flag(Flag.MORE_STACK)] = Lock.HOLDS
-        lock[call == CallKind.GRAPH_BUILD] = Lock.HOLDS_HALF
+        lock[(call == CALL.FREE) & ((flags & FLAG.POOL) != 0)] = Lock.FREE
+        lock[(call == CALL.DEVICE_LIMIT) & self._flag(FLAG.MORE_STACK)] = Lock.HOLDS
+        lock[call == CALL.GRAPH_BUILD] = Lock.HOLDS_HALF
         return lock
 
     def _entries(self, place: NDArray[np.int8]) -> NDArray[np.int8] | None:
@@ -488,14 +488,14 @@ class _Planner:
             return None
         takes = _QUEUED[op] & ~self.batched  # R3.9: the batch is one operation
         if machine.launch_depth_per == "stream":
-            takes |= op == OpKind.HOST_FUNCTION
+            takes |= op == OP.HOST_FUNCTION
         else:
-            takes |= (op == OpKind.RECORD) & ~self._flag(Flag.UNTIMED)
+            takes |= (op == OP.RECORD) & ~self._flag(FLAG.UNTIMED)
         return takes.astype(np.int8)
 
     def _queue_bytes(self, place: NDArray[np.int8]) -> NDArray[np.int64]:
         """R6.9: arguments of kernels and data that travel inline."""
-        inside = (self.op == OpKind.KERNEL) | ((place == Place.INLINE) & self.h2d)
+        inside = (self.op == OP.KERNEL) | ((place == Place.INLINE) & self.h2d)
         return np.where(inside, np.maximum(self.bytes, 0), 0)
 
 
@@ -507,30 +507,30 @@ def _table(of: dict[int, int]) -> NDArray[np.int8]:
 
 
 _PLACE_OF = _table({
-    OpKind.KERNEL: Place.SM, OpKind.H2D: Place.H2D, OpKind.D2H: Place.D2H, OpKind.D2D: Place.SM,
-    OpKind.MEMSET: Place.SM, OpKind.P2P: Place.PEER, OpKind.H2H: Place.CALLER, OpKind.HOST_FUNCTION: Place.WORKER,
-    OpKind.GRAPH: Place.GRAPH, OpKind.BATCH: Place.BATCH,
+    OP.KERNEL: Place.SM, OP.H2D: Place.H2D, OP.D2H: Place.D2H, OP.D2D: Place.SM,
+    OP.MEMSET: Place.SM, OP.P2P: Place.PEER, OP.H2H: Place.CALLER, OP.HOST_FUNCTION: Place.WORKER,
+    OP.GRAPH: Place.GRAPH, OP.BATCH: Place.BATCH,
 })  # fmt: skip
 _ACTION_OF = _table({
-    CallKind.SYNC_STREAM: Action.SYNC_STREAM, CallKind.SYNC_EVENT: Action.SYNC_EVENT,
-    CallKind.SYNC_DEVICE: Action.DRAIN, CallKind.QUERY: Action.QUERY, CallKind.ELAPSED: Action.ELAPSED,
-    CallKind.SEND: Action.SEND, CallKind.RECEIVE: Action.RECEIVE, CallKind.CAPTURE: Action.CAPTURE,
-    CallKind.CAPTURE_END: Action.CAPTURE_END, CallKind.GRAPH_BUILD: Action.GRAPH_BUILD, CallKind.STORE: Action.STORE,
-    CallKind.GRAPH_UPDATE: Action.GRAPH_UPDATE,
+    CALL.SYNC_STREAM: Action.SYNC_STREAM, CALL.SYNC_EVENT: Action.SYNC_EVENT,
+    CALL.SYNC_DEVICE: Action.DRAIN, CALL.QUERY: Action.QUERY, CALL.ELAPSED: Action.ELAPSED,
+    CALL.SEND: Action.SEND, CALL.RECEIVE: Action.RECEIVE, CALL.CAPTURE: Action.CAPTURE,
+    CALL.CAPTURE_END: Action.CAPTURE_END, CALL.GRAPH_BUILD: Action.GRAPH_BUILD, CALL.STORE: Action.STORE,
+    CALL.GRAPH_UPDATE: Action.GRAPH_UPDATE,
 })  # fmt: skip
 _BESIDE_CUDA = among(
-    CallKind.HOST_WORK, CallKind.HOST_READ, CallKind.HOST_WRITE, CallKind.SEND, CallKind.RECEIVE, CallKind.REUSE,
-    CallKind.STORE,
+    CALL.HOST_WORK, CALL.HOST_READ, CALL.HOST_WRITE, CALL.SEND, CALL.RECEIVE, CALL.REUSE,
+    CALL.STORE,
 )  # fmt: skip
 _HOLDERS = among(
-    CallKind.MALLOC, CallKind.FREE, CallKind.HOST_MALLOC, CallKind.HOST_FREE, CallKind.HOST_REGISTER,
-    CallKind.HOST_UNREGISTER,
+    CALL.MALLOC, CALL.FREE, CALL.HOST_MALLOC, CALL.HOST_FREE, CALL.HOST_REGISTER,
+    CALL.HOST_UNREGISTER,
 )  # fmt: skip
-_PLAIN = among(CallKind.MALLOC, CallKind.FREE)
-_ABOUT_KERNELS = among(CallKind.LAUNCH, CallKind.GRAPH_BUILD, CallKind.FUNCTION_ATTRIBUTES)
-_WANT_STACK = among(CallKind.LAUNCH, CallKind.DEVICE_LIMIT)
-_COPIES = among(OpKind.H2D, OpKind.D2H, OpKind.D2D, OpKind.P2P)
-_QUEUED = _COPIES | among(OpKind.KERNEL, OpKind.MEMSET, OpKind.GRAPH, OpKind.BATCH)  # R6.9
+_PLAIN = among(CALL.MALLOC, CALL.FREE)
+_ABOUT_KERNELS = among(CALL.LAUNCH, CALL.GRAPH_BUILD, CALL.FUNCTION_ATTRIBUTES)
+_WANT_STACK = among(CALL.LAUNCH, CALL.DEVICE_LIMIT)
+_COPIES = among(OP.H2D, OP.D2H, OP.D2D, OP.P2P)
+_QUEUED = _COPIES | among(OP.KERNEL, OP.MEMSET, OP.GRAPH, OP.BATCH)  # R6.9
 
 
 def _share(grid: Grid, machine: Machine) -> Fraction:

@@ -40,7 +40,7 @@ from numpy.typing import ArrayLike, NDArray
 from .columns import ACCESS_DTYPES, ROW_DTYPES, ROW_FILL, Accesses, Columns, Rows
 from .errors import GaplessError
 from .handles import Buffer, Event, Graph, Part, Word
-from .kinds import CallKind, Flag, MemoryKind, OpKind, StreamKind
+from .kinds import CALL, CallKind, Flag, MemoryKind, OpKind, StreamKind
 from .streams import Stream
 from .things import BufferInfo, EventInfo, Grid, Size, StreamInfo, Time, in_bytes, picoseconds
 
@@ -509,13 +509,13 @@ def batches(program: Program) -> dict[int, list[int]]:
     Raises ``GaplessError`` for a copy of a batch that does not follow its batch in the same thread.
     """
     rows, found = program.rows, dict[int, list[int]]()
-    if CallKind.BATCHED not in rows.call:
-        return {row: [] for row in np.flatnonzero(rows.call == CallKind.BATCH).tolist()}
+    if not (rows.call == CALL.BATCHED).any():
+        return {row: [] for row in np.flatnonzero(rows.call == CALL.BATCH).tolist()}
     last: dict[int, int] = {}  # thread -> its batch, as long as nothing but copies of it has followed
     for row, (call, thread) in enumerate(zip(rows.call.tolist(), rows.thread.tolist(), strict=True)):
-        if call == CallKind.BATCH:
+        if call == CALL.BATCH:
             found[row], last[thread] = [], row
-        elif call != CallKind.BATCHED:
+        elif call != CALL.BATCHED:
             last.pop(thread, None)
         elif thread in last:
             found[last[thread]].append(row)

@@ -21,7 +21,7 @@ import numpy as np
 
 from .happens_before import Happened, Moment, Step, issue_order, walk
 from .host_order import HostOrder, left_to_chance
-from .kinds import CallKind, Flag, MemoryKind, OpKind
+from .kinds import CALL, FLAG, MEMORY, OP
 from .memory import ALLOCATIONS, END, FREES, Memory, memories, span
 from .program import Program, ranges
 from .repairs import Names, Repair, Repairs
@@ -145,7 +145,7 @@ def find_races(program: Program, happened: Happened | None = None, *, only: set[
     issued = issue_order(program) if happened.issued is None else happened.issued
     check = _Check(program, replace(happened, issued=issued), issued, only)
     found = check.run()
-    if waits := [row for row in happened.behind if program.rows.op[row] == OpKind.WAIT_VALUE]:
+    if waits := [row for row in happened.behind if program.rows.op[row] == OP.WAIT_VALUE]:
         seen = {(race.first, race.second, race.buffer) for race in found}
         visible = {row: by for row, by in happened.behind.items() if row not in waits}
         without = _Check(program, replace(happened, issued=issued, behind=visible), issued, only).run()
@@ -375,13 +375,13 @@ def _roles(program: Program) -> list[int]:
     rows, accesses = program.rows, program.accesses
     row, writes = accesses.row, accesses.write
     call, op, src, dst = rows.call[row], rows.op[row], rows.src[row], rows.dst[row]
-    source, target = (op == OpKind.H2D) & ~writes, (op == OpKind.D2H) & writes
-    memory = np.where(source, src, np.where(target, dst, MemoryKind.UNKNOWN))
-    pageable, sync = memory == MemoryKind.PAGEABLE, call == CallKind.COPY_SYNC
-    batched = call == CallKind.BATCHED
+    source, target = (op == OP.H2D) & ~writes, (op == OP.D2H) & writes
+    memory = np.where(source, src, np.where(target, dst, MEMORY.UNKNOWN))
+    pageable, sync = memory == MEMORY.PAGEABLE, call == CALL.COPY_SYNC
+    batched = call == CALL.BATCHED
     at_call = pageable & source & ~batched  # by the synchronous form during the call, by the asynchronous from it on
-    hidden = (pageable & (call == CallKind.COPY_ASYNC)) | ((memory == MemoryKind.MANAGED) & sync)  # R3.3
+    hidden = (pageable & (call == CALL.COPY_ASYNC)) | ((memory == MEMORY.MANAGED) & sync)  # R3.3
     flags, read_by_copy = rows.flags[row], batched & ~writes  # R3.9: srcAccessOrder
-    any_time = read_by_copy & ((flags & int(Flag.ANY_TIME)) != 0)
-    at_call |= any_time | (read_by_copy & ((flags & int(Flag.DURING_CALL)) != 0))
+    any_time = read_by_copy & ((flags & int(FLAG.ANY_TIME)) != 0)
+    at_call |= any_time | (read_by_copy & ((flags & int(FLAG.DURING_CALL)) != 0))
     return (at_call * _READS_AT_CALL + hidden * _HIDDEN + any_time * _UNTIL_DONE).tolist()

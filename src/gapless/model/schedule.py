@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from . import flow
 from .errors import GaplessError
-from .kinds import Bound, CallKind, Engine, OpKind
+from .kinds import CALL, OP, Bound, Engine
 from .machine import Machine
 from .plan import PLACES, Place, Plan, plan
 from .program import Program
@@ -266,7 +266,7 @@ def _from_flow(program: Program, machine: Machine, laid_out: Plan, columns: flow
     ran = columns.start >= 0
     none = np.zeros(0, np.int32)
     waited = np.flatnonzero(columns.waited_by >= 0).tolist()
-    about = np.flatnonzero((program.rows.op == OpKind.WAIT) | (program.rows.call == CallKind.SYNC_EVENT)).tolist()
+    about = np.flatnonzero((program.rows.op == OP.WAIT) | (program.rows.call == CALL.SYNC_EVENT)).tolist()
     return Schedule(
         program=program,
         machine=machine,

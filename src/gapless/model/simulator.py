@@ -35,7 +35,7 @@ from .engines import (
 )
 from .errors import DeadlockError
 from .hosts import Hosts
-from .kinds import Bound, CallKind, Flag, MemoryKind, OpKind
+from .kinds import CALL, FLAG, MEMORY, OP, Bound, Flag
 from .machine import Machine
 from .memory_pool import MemoryPools
 from .ordering import is_empty_action
@@ -54,11 +54,11 @@ _NONE, _HOST, _STREAM, _FENCE, _EVENT, _FIRST_USE, _QUEUE = (
 _OP_KERNEL, _OP_H2D, _OP_RECORD, _OP_WAIT, _OP_P2P, _OP_GRAPH, _OP_MALLOC, _OP_FREE, _OP_BATCH = (
     int(kind)
     for kind in (
-        OpKind.KERNEL, OpKind.H2D, OpKind.RECORD, OpKind.WAIT, OpKind.P2P, OpKind.GRAPH, OpKind.MALLOC, OpKind.FREE,
-        OpKind.BATCH,
+        OP.KERNEL, OP.H2D, OP.RECORD, OP.WAIT, OP.P2P, OP.GRAPH, OP.MALLOC, OP.FREE,
+        OP.BATCH,
     )
 )  # fmt: skip
-_COPY_SYNC = int(CallKind.COPY_SYNC)
+_COPY_SYNC = int(CALL.COPY_SYNC)
 
 
 class Simulator:
@@ -115,7 +115,7 @@ class Simulator:
         self.overhead: list[int] | None = None if self.plan.overhead is None else self.plan.overhead.tolist()
         self.device_of_row: list[int] = rows.device.tolist()
         self._flags = rows.flags.tolist() if np.any(rows.flags) else None
-        pinned = (rows.op == _OP_H2D) & (rows.src != MemoryKind.PAGEABLE)
+        pinned = (rows.op == _OP_H2D) & (rows.src != MEMORY.PAGEABLE)
         self._pinned_sizes: list[int] = np.where(pinned, rows.bytes, -1).tolist() if self.inlines else []
 
     def _by_operation(self) -> None:
@@ -499,7 +499,7 @@ class Simulator:
         rounds = self.plan.rounds[grid]
         if rounds > 1:
             time = -(-time // rounds)
-        if self.done_at and op < self.rows and self.has_flag(op, Flag.PROGRAMMATIC):
+        if self.done_at and op < self.rows and self.has_flag(op, FLAG.PROGRAMMATIC):
             before = self.saw.get(op, -1)
             if before in self.done_at:  # R6.14: after its prologue it waits until the kernel before is complete
                 prologue = min(max(self.program.grids[grid].prologue, 0), time)
@@ -508,7 +508,7 @@ class Simulator:
 
     def _may_overlap(self, op: int, last: int) -> bool:
         """R6.14: a programmatic dependent kernel may start once the kernel before has triggered."""
-        if self._flags is None or not self._flags[op] & Flag.PROGRAMMATIC or self.op_kind[last] != _OP_KERNEL:
+        if self._flags is None or not self._flags[op] & FLAG.PROGRAMMATIC or self.op_kind[last] != _OP_KERNEL:
             return False
         self.saw[op] = last
         return last in self.triggered
@@ -518,7 +518,7 @@ class Simulator:
         follower = self.follower[op]
         if self.left[op] != DONE:
             self.triggered.add(op)
-            if follower >= 0 and self.saw.get(follower) == op and self.has_flag(follower, Flag.PROGRAMMATIC):
+            if follower >= 0 and self.saw.get(follower) == op and self.has_flag(follower, FLAG.PROGRAMMATIC):
                 self.follower[op] = -1
                 self._one_less(follower, op, _STREAM)
 
@@ -595,6 +595,6 @@ class Simulator:
             pool.unsettled = True
 
 
-_OF_VALUES = (int(OpKind.WRITE_VALUE), int(OpKind.WAIT_VALUE))
+_OF_VALUES = (int(OP.WRITE_VALUE), int(OP.WAIT_VALUE))
 _NO_ENGINE = (Place.NOWHERE, Place.GRAPH, Place.BATCH)
 _SPECIAL = frozenset({_OP_RECORD, _OP_WAIT, _OP_P2P, _OP_GRAPH, _OP_BATCH})

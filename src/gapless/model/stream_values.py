@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .kinds import Bound, Condition, OpKind
+from .kinds import OP, Bound, Condition
 
 if TYPE_CHECKING:
     from .simulator import Simulator
@@ -21,7 +21,7 @@ _SATISFIES: dict[int, Callable[[int, int], bool]] = {
     Condition.AND: lambda word, value: bool(word & value),
     Condition.NOR: lambda word, value: (word | value) & 0xFFFFFFFF != 0xFFFFFFFF,
 }
-_WRITE = int(OpKind.WRITE_VALUE)
+_WRITE = int(OP.WRITE_VALUE)
 
 
 class StreamValues:

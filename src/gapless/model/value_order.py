@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from .clocks import NOTHING, State, Step
 from .happened import Happened
-from .kinds import CallKind, OpKind
+from .kinds import CALL, OP
 from .order_walk import StreamState, Walk
 from .ordering import is_blocking
 from .program import Program
@@ -69,13 +69,13 @@ class ValueWalk(Walk):
             return False
         if self._failed(row):  # as a query does of what is not over: it waits for nothing
             return True
-        if call == CallKind.RECEIVE:
+        if call == CALL.RECEIVE:
             return bool(self._sent[self._objects[row]])
-        if call == CallKind.SYNC_DEVICE:
+        if call == CALL.SYNC_DEVICE:
             return not self._is_held([s for s in range(len(self._streams)) if self._is_on(s, self._device[row])], row)
-        if call in (CallKind.SYNC_STREAM, CallKind.QUERY) and self._on[row] >= 0:
+        if call in (CALL.SYNC_STREAM, CALL.QUERY) and self._on[row] >= 0:
             return not self._is_held([self._on[row], *self._fenced_by(self._on[row])], row)
-        if call in (CallKind.SYNC_EVENT, CallKind.QUERY):
+        if call in (CALL.SYNC_EVENT, CALL.QUERY):
             return self._stands_for.get(self._objects[row], -1) in {-1, *self._done}
         return True
 
@@ -89,20 +89,20 @@ class ValueWalk(Walk):
             self._done.add(row)
         elif row not in self._batched and not self._failed(row):
             stream, thing = self._on[row], self._objects[row]
-            if stream in self._capturing or (op == OpKind.WAIT and thing in self._captured_events):
+            if stream in self._capturing or (op == OP.WAIT and thing in self._captured_events):
                 yield from self._put(row, op)
                 self._done.add(row)
                 return
-            if op == OpKind.WAIT:
+            if op == OP.WAIT:
                 self._about[row] = self._stands_for.get(thing, -1)
-            elif op == OpKind.RECORD:
+            elif op == OP.RECORD:
                 self._stands_for[thing] = row
             if self._completes[row]:
                 self._inside[self._threads[row]] = row
             self._put_off(row)
             for s in self._stands_in(row):
                 self._held[s].append(row)
-            if op == OpKind.GRAPH:
+            if op == OP.GRAPH:
                 self._launches.setdefault(thing, []).append(row)
 
     # ---------------------------------------------------------------------------------------------------- operations
@@ -113,19 +113,19 @@ class ValueWalk(Walk):
         return [self._on[row], *(s for s, other in enumerate(self._streams) if other.legacy and other in elsewhere)]
 
     def _is_peer_copy(self, row: int) -> bool:
-        return self._ops[row] == OpKind.P2P and self._calls[row] == CallKind.COPY_SYNC
+        return self._ops[row] == OP.P2P and self._calls[row] == CALL.COPY_SYNC
 
     def _may_run(self, row: int) -> bool:
         op, stream, stands_in = self._ops[row], self._streams[self._on[row]], self._stands_in(row)
         if any(self._held[s][0] != row for s in stands_in):
             return False
-        if op in (OpKind.WAIT_VALUE, OpKind.MALLOC) and self._happened.behind.get(row, -1) not in {-1, *self._done}:
+        if op in (OP.WAIT_VALUE, OP.MALLOC) and self._happened.behind.get(row, -1) not in {-1, *self._done}:
             return False
-        if op == OpKind.WAIT and self._about[row] not in {-1, *self._done}:
+        if op == OP.WAIT and self._about[row] not in {-1, *self._done}:
             return False
-        if op == OpKind.GRAPH and self._launches[self._objects[row]][0] != row:
+        if op == OP.GRAPH and self._launches[self._objects[row]][0] != row:
             return False  # R7.1: behind the launch before, wherever that stands
-        if op == OpKind.GRAPH and self._waits_for_events(row):
+        if op == OP.GRAPH and self._waits_for_events(row):
             others = [s for s in range(len(self._streams)) if s != self._on[row]]
         elif stream.legacy:
             others = [other for s in stands_in for other in self._fenced_by(s)]
@@ -135,7 +135,7 @@ class ValueWalk(Walk):
 
     def _waits_for_events(self, row: int) -> bool:
         graph = self._graphs[self._objects[row]]
-        return graph is not None and any(self._ops[node.row] == OpKind.WAIT for node in graph.nodes)
+        return graph is not None and any(self._ops[node.row] == OP.WAIT for node in graph.nodes)
 
     def _whole(self, stream: StreamState) -> list[State]:
         """Give all work of a stream that was issued before what has its turn; what came later may have been there."""
@@ -153,16 +153,16 @@ class ValueWalk(Walk):
         op = self._ops[row]
         for s in self._stands_in(row):
             self._held[s].remove(row)
-        if op == OpKind.GRAPH:
+        if op == OP.GRAPH:
             self._launches[self._objects[row]].remove(row)
         self._at, self._mine = self._number[row], self._streams[self._on[row]]
-        if op == OpKind.BATCH:
+        if op == OP.BATCH:
             yield from self._batch(row)
-        elif op == OpKind.GRAPH:
+        elif op == OP.GRAPH:
             yield from self._put(row, op)
         else:
             yield self._operation(row)
-        if op == OpKind.RECORD:
+        if op == OP.RECORD:
             self._snapshot_of[row] = self._events[self._objects[row]] or NOTHING
         self._done.add(row)
         for stream in self._streams:
