@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from gapless.model.errors import DeadlockError
 from gapless.model.explore import replay
 from gapless.model.happens_before import Happened, Order, Step, happened_in, order, walk
-from gapless.model.kinds import CallKind, MemoryKind, OpKind, SourceOrder, StreamKind
+from gapless.model.kinds import CALL, FLAG, MEMORY, OP, SourceOrder, StreamKind
 from gapless.model.machine import Machine
 from gapless.model.ordering import is_empty_action
-from gapless.model.program import Buffer, Event, Flag, Program, Stream, Word
+from gapless.model.program import Buffer, Event, Program, Stream, Word
 from gapless.model.races import Race, RaceClass, find_races
 from gapless.model.repairs import Insertion
 from gapless.model.schedule import Schedule, schedule
@@ -29,9 +29,9 @@ from gapless.model.value_order import ValueWalk
 # ------------------------------------------------------------------------------------------------- the simple checker
 
 Job = tuple[int, int]  # row, and which run of it
-ALLOCATIONS = (CallKind.MALLOC, CallKind.MALLOC_ASYNC)
-FREES = (CallKind.FREE, CallKind.FREE_ASYNC)
-NO_BYTES = (OpKind.KERNEL, OpKind.WRITE_VALUE, OpKind.WAIT_VALUE)
+ALLOCATIONS = (CALL.MALLOC, CALL.MALLOC_ASYNC)
+FREES = (CALL.FREE, CALL.FREE_ASYNC)
+NO_BYTES = (OP.KERNEL, OP.WRITE_VALUE, OP.WAIT_VALUE)
 
 
 @dataclass
@@ -97,12 +97,12 @@ class Naive:
             if thread in last_call:
                 self.edge(("return", last_call[thread]), ("begin", row))  # HB1
             last_call[thread] = row
-            if call == CallKind.BATCH and self.happened.errors[row]:
+            if call == CALL.BATCH and self.happened.errors[row]:
                 batch = (row, 0)  # R3.9: refused, with its copies
                 continue
             error = 0 if self.happened.errors is None else self.happened.errors[row]
             if op >= 0:
-                if op == OpKind.WAIT and thing in captured:
+                if op == OP.WAIT and thing in captured:
                     capture, tips = captured[thing]
                     if capture["open"]:
                         captures[stream] = capture
@@ -110,34 +110,34 @@ class Naive:
                         capture["tips"][stream] = capture["tips"][stream] + tips
                 elif stream in captures:
                     capture = captures[stream]
-                    if op == OpKind.RECORD:
+                    if op == OP.RECORD:
                         captured[thing] = (capture, list(capture["tips"][stream]))
                         events[thing] = None
-                    elif op != OpKind.WAIT:
+                    elif op != OP.WAIT:
                         capture["nodes"].append((row, list(capture["tips"][stream])))
                         capture["tips"][stream] = [row]
-                elif op == OpKind.GRAPH:
+                elif op == OP.GRAPH:
                     if thing in graphs:
                         self.launch(row, stream, graphs[thing], waits_of)
-                elif op == OpKind.WAIT and events.get(thing) is None:
+                elif op == OP.WAIT and events.get(thing) is None:
                     pass  # R5.3
                 else:
-                    if op == OpKind.WAIT:
+                    if op == OP.WAIT:
                         waits_of.setdefault(stream, []).append(events[thing])
-                    if call != CallKind.BATCHED:
+                    if call != CALL.BATCHED:
                         batch = (row, 0)
                         self.operation(batch, stream, waits_of)
                     elif not self.happened.errors[batch[0]]:
                         self.copy_of_a_batch((row, 0), batch)
-                    if op == OpKind.RECORD:
+                    if op == OP.RECORD:
                         events[thing] = row
                         captured.pop(thing, None)
                     if self.completes(row):
                         self.edge(("done", (row, 0)), ("return", row))  # HB6
-            elif call == CallKind.SEND:
+            elif call == CALL.SEND:
                 self.jobs.append((row, 0))
                 sent.setdefault(thing, []).append(row)
-            elif call == CallKind.RECEIVE:
+            elif call == CALL.RECEIVE:
                 self.jobs.append((row, 0))
                 received.setdefault(thing, []).append(row)  # it may be called before the send
             else:
@@ -148,22 +148,22 @@ class Naive:
                 self.edge(("return", send), ("return", receive))  # HB14
 
     def call(self, row, call, stream, thing, error, events, captures, graphs) -> None:
-        is_query = call == CallKind.QUERY and self.happened.errors is not None and error == 0
-        if call == CallKind.SYNC_DEVICE:
+        is_query = call == CALL.QUERY and self.happened.errors is not None and error == 0
+        if call == CALL.SYNC_DEVICE:
             for job, s, _, _ in self.stream_ops:
                 if self.r["device"][row] in self.devices(job, s):
                     self.edge(("done", job), ("return", row))
-        elif call == CallKind.SYNC_EVENT or (is_query and stream < 0):
+        elif call == CALL.SYNC_EVENT or (is_query and stream < 0):
             if events.get(thing) is not None:
                 self.edge(("snapshot", (events[thing], 0)), ("return", row))
-        elif call == CallKind.SYNC_STREAM or is_query:
+        elif call == CALL.SYNC_STREAM or is_query:
             for job, s, _, _ in self.stream_ops:
                 with_blocking = self.kind(stream) == StreamKind.LEGACY and self.is_fenced(stream, s)  # R2.5
                 if stream in self.legacies(job, s) or with_blocking:
                     self.edge(("done", job), ("return", row))
-        elif call == CallKind.CAPTURE:
+        elif call == CALL.CAPTURE:
             captures[stream] = {"open": True, "nodes": [], "tips": {stream: []}}
-        elif call == CallKind.CAPTURE_END and stream in captures:
+        elif call == CALL.CAPTURE_END and stream in captures:
             capture = captures[stream]
             capture["open"] = False
             for s in [s for s, other in captures.items() if other is capture]:
@@ -175,7 +175,7 @@ class Naive:
         return here | {self.r["second"][job[0]]} if self.is_peer(job) else here
 
     def is_peer(self, job: Job) -> bool:
-        return self.r["op"][job[0]] == OpKind.P2P and self.r["call"][job[0]] == CallKind.COPY_SYNC
+        return self.r["op"][job[0]] == OP.P2P and self.r["call"][job[0]] == CALL.COPY_SYNC
 
     def legacies(self, job: Job, stream: int) -> set[int]:
         """The streams that an operation stands in: a synchronous peer copy in both legacy streams (HB12)."""
@@ -187,8 +187,8 @@ class Naive:
     def operation(self, job: Job, stream: int, waits_of: dict[int, list[int]], empty: bool = False) -> None:
         row = job[0]
         op = self.r["op"][row]
-        empty = empty or op == OpKind.MALLOC or (self.r["bytes"][row] == 0 and op not in NO_BYTES)
-        record = op == OpKind.RECORD
+        empty = empty or op == OP.MALLOC or (self.r["bytes"][row] == 0 and op not in NO_BYTES)
+        record = op == OP.RECORD
         self.jobs.append(job)
         self.edge(("begin", row), ("start", job))  # HB2
         self.edge(("start", job), ("done", job))
@@ -214,7 +214,7 @@ class Naive:
                 self.edge(("done", other), ("start", job))  # HB12
             if self.is_peer(other) and self.is_peer_fenced(other, s, stream):
                 self.edge(("done", other), ("start", job))  # HB12
-        if op == OpKind.WAIT_VALUE and row in self.happened.behind:  # R5.9
+        if op == OP.WAIT_VALUE and row in self.happened.behind:  # R5.9
             writer = self.happened.behind[row]
             by_stream = self.r["op"][writer] >= 0
             self.edge(("done", (writer, 0)) if by_stream else ("return", writer), ("start", job))
@@ -260,17 +260,15 @@ class Naive:
 
     def completes(self, row: int) -> bool:
         call, op, src, dst = (self.r[n][row] for n in ("call", "op", "src", "dst"))
-        if call == CallKind.COPY_SYNC:
-            return op in (OpKind.D2H, OpKind.H2H) or (op == OpKind.H2D and src == MemoryKind.PINNED)
-        return (call == CallKind.MEMSET_SYNC and dst == MemoryKind.PINNED) or (
-            call == CallKind.COPY_ASYNC and op == OpKind.H2H
-        )
+        if call == CALL.COPY_SYNC:
+            return op in (OP.D2H, OP.H2H) or (op == OP.H2D and src == MEMORY.PINNED)
+        return (call == CALL.MEMSET_SYNC and dst == MEMORY.PINNED) or (call == CALL.COPY_ASYNC and op == OP.H2H)
 
     # ----------------------------------------------------------------------------------------------- what it answers
 
     def start_of(self, job: Job) -> object:
         op = self.r["op"][job[0]]
-        return ("covered", job) if op == OpKind.RECORD else ("start", job) if op >= 0 else ("begin", job[0])
+        return ("covered", job) if op == OP.RECORD else ("start", job) if op >= 0 else ("begin", job[0])
 
     def end_of(self, job: Job) -> object:
         return ("done", job) if self.r["op"][job[0]] >= 0 else ("return", job[0])
@@ -295,25 +293,25 @@ class Naive:
                     continue
                 size = self.program.buffers[buffer].bytes
                 access = Access(job, buffer, write, (low, high if high >= 0 else size), start, end, by_host)
-                if call == CallKind.BATCHED:
+                if call == CALL.BATCHED:
                     yield from self.of_batch(access)
                     continue
-                if op == OpKind.H2D and not write and src == MemoryKind.PAGEABLE:
+                if op == OP.H2D and not write and src == MEMORY.PAGEABLE:
                     access.start = ("begin", row)
-                    if call == CallKind.COPY_SYNC:
+                    if call == CALL.COPY_SYNC:
                         access.end, access.by_host = ("source read", job), True
                     else:
                         access.hidden = access.from_call_on = True
-                elif op == OpKind.D2H and write and dst == MemoryKind.PAGEABLE and call == CallKind.COPY_ASYNC:
+                elif op == OP.D2H and write and dst == MEMORY.PAGEABLE and call == CALL.COPY_ASYNC:
                     access.hidden = True
                 yield access
 
     def of_batch(self, access: Access) -> Iterator[Access]:
         """R3.9: when a copy of a batch may read its source."""
         flags = self.r["flags"][access.job[0]]
-        if not access.write and flags & (Flag.DURING_CALL | Flag.ANY_TIME):
+        if not access.write and flags & (FLAG.DURING_CALL | FLAG.ANY_TIME):
             begin = ("begin of call", access.job)
-            end = access.end if flags & Flag.ANY_TIME else ("source read", access.job)
+            end = access.end if flags & FLAG.ANY_TIME else ("source read", access.job)
             yield replace(access, start=begin, end=end, by_host=True)
         else:
             yield access
@@ -416,8 +414,8 @@ class Builder:
             self.streams.append(program.legacy(device))
         self.events: list[Event] = [program.event() for _ in range(3)]
         self.device: list[Buffer] = [program.buffer(f"d{i}", 100) for i in range(2)]
-        self.pinned: list[Buffer] = [program.buffer(f"p{i}", 100, MemoryKind.PINNED) for i in range(2)]
-        self.pageable: list[Buffer] = [program.buffer(f"q{i}", 100, MemoryKind.PAGEABLE) for i in range(2)]
+        self.pinned: list[Buffer] = [program.buffer(f"p{i}", 100, MEMORY.PINNED) for i in range(2)]
+        self.pageable: list[Buffer] = [program.buffer(f"q{i}", 100, MEMORY.PAGEABLE) for i in range(2)]
         self.threads = threads
         self.devices = devices
         self.graphs = []
@@ -538,11 +536,11 @@ def interleaved(program: Program, seed: int) -> list[int]:
     while any(left):
         queue = going_on or random.choice([queue for queue in left if queue])
         call, message = calls[queue[0]], objects[queue[0]]
-        if call == CallKind.RECEIVE and message not in sent:
+        if call == CALL.RECEIVE and message not in sent:
             continue
-        if call == CallKind.SEND:
+        if call == CALL.SEND:
             sent.add(message)
-        going_on = queue if call == CallKind.CAPTURE or (going_on and call != CallKind.CAPTURE_END) else None
+        going_on = queue if call == CALL.CAPTURE or (going_on and call != CALL.CAPTURE_END) else None
         order.append(queue.popleft())
     return order
 
@@ -552,7 +550,7 @@ def build(drawn, devices: int, threads: int, seed: int) -> tuple[Program, Happen
     for statement in drawn:
         builder.add(decoded(statement))
     program = builder.program
-    queries = program.rows.call == CallKind.QUERY
+    queries = program.rows.call == CALL.QUERY
     errors = [600 * ((row * 7 + len(drawn)) % 2) if query else 0 for row, query in enumerate(queries.tolist())]
     return program, Happened(errors=errors, issued=interleaved(program, seed))
 
@@ -602,7 +600,7 @@ def test_values_and_batches_agree_with_the_transitive_closure(drawn, devices, th
     for fast in [order(program, happened), put_off] if free else [put_off]:
         for x in naive.jobs:
             for y in naive.jobs:
-                if x != y and ops[x[0]] != OpKind.BATCH:
+                if x != y and ops[x[0]] != OP.BATCH:
                     got, wanted = fast.before(x, y), naive.before(x, y)
                     assert got == wanted, (program.describe(x[0]), x, program.describe(y[0]), y)
     found: dict[tuple[Job, Job], RaceClass] = {}

@@ -23,10 +23,23 @@ from hypothesis import strategies as st
 from gapless.model.bounds import lower_bounds
 from gapless.model.errors import DeadlockError
 from gapless.model.happens_before import happened_in, order
-from gapless.model.kinds import Bound, CallKind, CudaError, Engine, MemoryKind, OpKind, SourceOrder, StreamKind
+from gapless.model.kinds import (
+    CALL,
+    FLAG,
+    MEMORY,
+    OP,
+    Bound,
+    CallKind,
+    CudaError,
+    Engine,
+    MemoryKind,
+    OpKind,
+    SourceOrder,
+    StreamKind,
+)
 from gapless.model.machine import Machine
 from gapless.model.memory_pool import matters
-from gapless.model.program import Buffer, Event, Flag, Program, Stream
+from gapless.model.program import Buffer, Event, Program, Stream
 from gapless.model.schedule import Schedule, schedule
 from picks import Picks, choices, several_choices
 
@@ -36,12 +49,12 @@ MIB = 1024 * KIB
 
 # ----------------------------------------------------------------------------------------------- the naive simulator
 
-PINNED = MemoryKind.PINNED
+PINNED = MEMORY.PINNED
 L, P, B, N = StreamKind.LEGACY, StreamKind.PER_THREAD, StreamKind.BLOCKING, StreamKind.NON_BLOCKING
 WAITS = {(L, L), (L, P), (L, B), (P, L), (B, L)}  # the table of R2.1, different streams
-COPIES = (OpKind.H2D, OpKind.D2H, OpKind.D2D, OpKind.H2H)
-ON_SMS = (OpKind.KERNEL, OpKind.D2D, OpKind.MEMSET)
-NO_ENGINE = (OpKind.RECORD, OpKind.WAIT, OpKind.MALLOC, OpKind.FREE)
+COPIES = (OP.H2D, OP.D2H, OP.D2D, OP.H2H)
+ON_SMS = (OP.KERNEL, OP.D2D, OP.MEMSET)
+NO_ENGINE = (OP.RECORD, OP.WAIT, OP.MALLOC, OP.FREE)
 
 
 @dataclass(eq=False)
@@ -159,7 +172,7 @@ class Naive:
             raise DeadlockError([], [])
 
     def next_times(self, op: Op) -> list[int]:
-        if op.done or op.start < 0 or op.kind == OpKind.BATCH:
+        if op.done or op.start < 0 or op.kind == OP.BATCH:
             return []
         if op.until >= 0:
             return [op.until]
@@ -172,11 +185,11 @@ class Naive:
     def rate(self, op: Op) -> Fraction:
         """R3.11."""
         mine = op.kind
-        if mine not in (OpKind.H2D, OpKind.D2H) or self.host_paced(op):
+        if mine not in (OP.H2D, OP.D2H) or self.host_paced(op):
             return Fraction(1)
-        other = OpKind.D2H if mine == OpKind.H2D else OpKind.H2D
+        other = OP.D2H if mine == OP.H2D else OP.H2D
         both = any(self.runs_on_engine(o) and o.kind == other and not self.host_paced(o) for o in self.ops)
-        return self.m.duplex[mine == OpKind.D2H] if both else Fraction(1)
+        return self.m.duplex[mine == OP.D2H] if both else Fraction(1)
 
     def host_paced(self, op: Op) -> bool:
         return self.pageable(op.row) and self.until_when(op.row) == "done"
@@ -218,10 +231,10 @@ class Naive:
         while again:
             again = False
             for op in self.ops:
-                if op.kind == OpKind.BATCH and op.start >= 0 and not op.done and all(c.done for c in op.copies):
+                if op.kind == OP.BATCH and op.start >= 0 and not op.done and all(c.done for c in op.copies):
                     self.end(op)
                     again = True
-                if op.kind == OpKind.BATCH and op.start < 0 and op.may_start:
+                if op.kind == OP.BATCH and op.start < 0 and op.may_start:
                     op.start, op.to_place, again = self.now, 0, True
                 if not op.done and op.start < 0 and op.kind in NO_ENGINE and op.may_start:
                     op.start = op.ready_at = self.now
@@ -262,10 +275,10 @@ class Naive:
             if need == "holds":
                 self.lock = host
             others_wait = any(other.full for other in self.hosts if other is not host)
-            if self.m.driver_lock and self.r.call[row] == CallKind.MALLOC and others_wait:  # R6.9
+            if self.m.driver_lock and self.r.call[row] == CALL.MALLOC and others_wait:  # R6.9
                 return False
             host.stage = "act"
-            cost = self.cost(row) + (self.ask(row) if self.r.call[row] == CallKind.MALLOC_ASYNC else 0)
+            cost = self.cost(row) + (self.ask(row) if self.r.call[row] == CALL.MALLOC_ASYNC else 0)
             if cost:
                 host.until = self.now + cost
                 return False
@@ -285,12 +298,12 @@ class Naive:
         return False  # receives, slots: somebody else wakes it
 
     def give_back(self, host: Host, row: int) -> bool:
-        asks = (CallKind.SYNC_STREAM, CallKind.SYNC_EVENT, CallKind.SYNC_DEVICE, CallKind.QUERY)
+        asks = (CALL.SYNC_STREAM, CALL.SYNC_EVENT, CALL.SYNC_DEVICE, CALL.QUERY)
         if self.r.call[row] in asks and host.stage != "release":
             over = self.reached(host.covers)
             for block in self.free if row not in self.errors else []:
                 block.told |= block.freed in over
-            late = self.release() if self.r.call[row] != CallKind.QUERY else 0
+            late = self.release() if self.r.call[row] != CALL.QUERY else 0
             if late:
                 host.stage, host.until = "release", self.now + late
                 return False
@@ -314,32 +327,32 @@ class Naive:
         if self.r.op[row] >= 0:
             return self.put(host, row)
         self.issued[row] = self.now
-        if call == CallKind.SYNC_STREAM:
+        if call == CALL.SYNC_STREAM:
             return self.wait_for(host, row, self.covered(int(self.r.stream[row])))
-        if call == CallKind.SYNC_EVENT:
+        if call == CALL.SYNC_EVENT:
             record = self.record.get(int(self.r.object[row]))
             return self.wait_for(host, row, [record] if record else [])
         drains = {
-            CallKind.SYNC_DEVICE: True, CallKind.FREE: m.free_sync and not self.r.flags[row] & Flag.POOL,
-            CallKind.HOST_FREE: m.hostfree_sync, CallKind.HOST_UNREGISTER: m.hostunregister_sync,
+            CALL.SYNC_DEVICE: True, CALL.FREE: m.free_sync and not self.r.flags[row] & FLAG.POOL,
+            CALL.HOST_FREE: m.hostfree_sync, CALL.HOST_UNREGISTER: m.hostunregister_sync,
         }  # fmt: skip
         if drains.get(CallKind(call)):
             return self.wait_for(host, row, list(self.ops))
-        if call == CallKind.MALLOC and m.malloc_sync:
+        if call == CALL.MALLOC and m.malloc_sync:
             self.barrier = self.barrier + [op for op in self.ops if not op.done]
-        if call == CallKind.QUERY:
+        if call == CALL.QUERY:
             stream, ev = int(self.r.stream[row]), int(self.r.object[row])
             about = self.covered(stream) if stream >= 0 else [self.record[ev]] if ev in self.record else []
             host.covers = about
             if not all(op.done for op in about):
                 self.errors[row] = CudaError.NOT_READY
-        if call == CallKind.FREE and self.r.flags[row] & Flag.POOL:
+        if call == CALL.FREE and self.r.flags[row] & FLAG.POOL:
             self.pool_free(int(self.r.object[row]), None)
-        if call == CallKind.ELAPSED:
+        if call == CALL.ELAPSED:
             self.elapsed(row)
-        if call == CallKind.SEND:
+        if call == CALL.SEND:
             self.send(int(self.r.object[row]))
-        if call == CallKind.RECEIVE:
+        if call == CALL.RECEIVE:
             message = int(self.r.object[row])
             if not self.mail[message]:
                 self.receivers.append((message, host))
@@ -358,7 +371,7 @@ class Naive:
 
     def elapsed(self, row: int) -> None:
         first, second = (self.record.get(int(c[row])) for c in (self.r.object, self.r.second))
-        if first is None or second is None or any(self.r.flags[op.row] & Flag.UNTIMED for op in (first, second)):
+        if first is None or second is None or any(self.r.flags[op.row] & FLAG.UNTIMED for op in (first, second)):
             self.errors[row] = CudaError.INVALID_RESOURCE_HANDLE
         elif not first.done or not second.done:
             self.errors[row] = CudaError.NOT_READY
@@ -374,11 +387,11 @@ class Naive:
 
     def cost(self, row: int) -> int:
         call = int(self.r.call[row])
-        if call == CallKind.HOST_WORK:
+        if call == CALL.HOST_WORK:
             return int(self.r.duration[row])
-        if call in (CallKind.HOST_READ, CallKind.HOST_WRITE, CallKind.SEND, CallKind.RECEIVE, CallKind.REUSE):
+        if call in (CALL.HOST_READ, CALL.HOST_WRITE, CALL.SEND, CALL.RECEIVE, CALL.REUSE):
             return 0
-        return self.m.launch_cost if call == CallKind.LAUNCH else int(self.m.call_cost)
+        return self.m.launch_cost if call == CALL.LAUNCH else int(self.m.call_cost)
 
     def lock_need(self, row: int) -> str:
         """R4.2."""
@@ -386,24 +399,24 @@ class Naive:
             return ""
         call, op = int(self.r.call[row]), int(self.r.op[row])
         legacy = self.r.stream[row] >= 0 and self.p.streams[self.r.stream[row]].kind == L
-        if legacy and call == CallKind.COPY_SYNC and op != OpKind.D2D:
+        if legacy and call == CALL.COPY_SYNC and op != OP.D2D:
             return "holds"
-        if legacy and call == CallKind.COPY_ASYNC and self.pageable(row):
+        if legacy and call == CALL.COPY_ASYNC and self.pageable(row):
             return "holds"
-        if call == CallKind.MEMSET_SYNC and self.r.dst[row] == MemoryKind.PINNED:
+        if call == CALL.MEMSET_SYNC and self.r.dst[row] == MEMORY.PINNED:
             return "holds"
-        if call in (CallKind.MALLOC, CallKind.HOST_MALLOC, CallKind.HOST_FREE):
+        if call in (CALL.MALLOC, CALL.HOST_MALLOC, CALL.HOST_FREE):
             return "holds"
-        if call == CallKind.FREE and not self.r.flags[row] & Flag.POOL:
+        if call == CALL.FREE and not self.r.flags[row] & FLAG.POOL:
             return "holds"
         return "needs" if op >= 0 else ""
 
     # -- table 3.1
 
     def pageable(self, row: int) -> bool:
-        sides = {OpKind.H2D: self.r.src, OpKind.D2H: self.r.dst}
+        sides = {OP.H2D: self.r.src, OP.D2H: self.r.dst}
         op = int(self.r.op[row])
-        return op in sides and sides[OpKind(op)][row] == MemoryKind.PAGEABLE
+        return op in sides and sides[OpKind(op)][row] == MEMORY.PAGEABLE
 
     def size_class(self, row: int) -> str:
         size = int(self.r.bytes[row])
@@ -413,33 +426,33 @@ class Naive:
 
     def until_when(self, row: int) -> str:
         op, call = int(self.r.op[row]), int(self.r.call[row])
-        sync = call in (CallKind.COPY_SYNC, CallKind.MEMSET_SYNC)
+        sync = call in (CALL.COPY_SYNC, CALL.MEMSET_SYNC)
         staged, size = self.m.pageable == "staged", self.size_class(row)
-        if call == CallKind.BATCH:
+        if call == CALL.BATCH:
             return "done" if "done" in [self.until_when(copy) for copy in self.copies_of(row)] else "issued"
-        if call == CallKind.BATCHED and self.r.flags[row] & Flag.DURING_CALL:
-            handed_over = op == OpKind.H2D and self.pageable(row) and (size == "small" or (staged and size == "middle"))
+        if call == CALL.BATCHED and self.r.flags[row] & FLAG.DURING_CALL:
+            handed_over = op == OP.H2D and self.pageable(row) and (size == "small" or (staged and size == "middle"))
             return "issued" if handed_over else "done"
-        if call == CallKind.LAUNCH:
+        if call == CALL.LAUNCH:
             return "done" if self.m.launch_blocking else "issued"
         if sync and self.m.sync_memops:
             return "done"
-        if op == OpKind.H2D and self.pageable(row):
+        if op == OP.H2D and self.pageable(row):
             if size == "small":
                 return "ready" if staged and sync else "issued"
             return "issued" if staged and not sync and size == "middle" else "done"
-        if op == OpKind.H2D:
+        if op == OP.H2D:
             return "done" if sync else "issued"
-        if op == OpKind.D2H:
+        if op == OP.D2H:
             return "done" if sync or self.pageable(row) else "issued"
-        if op == OpKind.H2H:
+        if op == OP.H2H:
             return "done"
-        if op == OpKind.MEMSET:
-            return "done" if sync and self.r.dst[row] == MemoryKind.PINNED else "issued"
+        if op == OP.MEMSET:
+            return "done" if sync and self.r.dst[row] == MEMORY.PINNED else "issued"
         return "issued"
 
     def slots_needed(self, row: int) -> int:
-        if self.m.pageable != "staged" or self.r.op[row] != OpKind.H2D or not self.pageable(row):
+        if self.m.pageable != "staged" or self.r.op[row] != OP.H2D or not self.pageable(row):
             return 0
         size = self.size_class(row)
         if size == "middle":
@@ -461,7 +474,7 @@ class Naive:
 
     def put(self, host: Host, row: int) -> bool:
         stream = int(self.r.stream[row])
-        if self.r.call[row] == CallKind.BATCH and self.p.streams[stream].kind == L:
+        if self.r.call[row] == CALL.BATCH and self.p.streams[stream].kind == L:
             self.errors[row] = CudaError.INVALID_VALUE
             self.issued[row] = self.now
             return self.give_back(host, row)
@@ -476,10 +489,10 @@ class Naive:
             self.serve_slot_line()
             if not host.has_slots:
                 return False
-        if self.m.launch_depth is not None and self.r.op[row] not in NO_ENGINE and self.r.op[row] != OpKind.H2H:
+        if self.m.launch_depth is not None and self.r.op[row] not in NO_ENGINE and self.r.op[row] != OP.H2H:
             pending = [o for o in self.ops if o.stream == stream and not o.done and o.kind not in NO_ENGINE]
             pending = [o for o in pending if o.batch is None]
-            host.full = len([o for o in pending if o.kind != OpKind.H2H]) >= self.m.launch_depth
+            host.full = len([o for o in pending if o.kind != OP.H2H]) >= self.m.launch_depth
             if host.full:
                 return False
         host.has_slots = False
@@ -497,26 +510,26 @@ class Naive:
     def issue(self, row: int, stream: int) -> Op:
         r, kind = self.r, OpKind(int(self.r.op[row]))
         op = Op(row, len(self.ops), kind, stream, max(int(r.duration[row]), 0))
-        if kind in (OpKind.H2D, OpKind.D2H, OpKind.D2D):
+        if kind in (OP.H2D, OP.D2H, OP.D2D):
             op.work += self.m.copy_overhead
-        if kind == OpKind.RECORD and not r.flags[row] & Flag.UNTIMED:
+        if kind == OP.RECORD and not r.flags[row] & FLAG.UNTIMED:
             op.work = self.m.record_cost
         on_legacy, knob = self.p.streams[stream].kind == L, self.m.legacy_noop_barrier
         if on_legacy and knob != "yes":
-            op.empty = kind == OpKind.MALLOC or (kind == OpKind.WAIT and int(r.object[row]) not in self.record)
-            op.empty |= r.bytes[row] == 0 and kind in (*COPIES, OpKind.MEMSET)
-            op.holds = not op.empty and not (knob == "no" and kind == OpKind.RECORD)
+            op.empty = kind == OP.MALLOC or (kind == OP.WAIT and int(r.object[row]) not in self.record)
+            op.empty |= r.bytes[row] == 0 and kind in (*COPIES, OP.MEMSET)
+            op.holds = not op.empty and not (knob == "no" and kind == OP.RECORD)
         op.documented = [x for x in self.ops if self.must_wait(x, op)]
-        if kind == OpKind.WAIT and int(r.object[row]) in self.record:
+        if kind == OP.WAIT and int(r.object[row]) in self.record:
             op.documented.append(self.record[int(r.object[row])])
         op.before = op.documented + list(self.barrier)
         if row in self.waits_in_pool:
             op.before.append(self.behind[row])
-        if kind == OpKind.FREE:
+        if kind == OP.FREE:
             self.pool_free(int(r.object[row]), op)
-        if kind == OpKind.RECORD:
+        if kind == OP.RECORD:
             self.record[int(r.object[row])] = op
-        if r.flags[row] & Flag.FIRST and self.m.first_launch_barrier:
+        if r.flags[row] & FLAG.FIRST and self.m.first_launch_barrier:
             pending = [x for x in self.ops if not x.done]
             self.barrier = self.barrier + pending
             op.before += pending
@@ -537,10 +550,10 @@ class Naive:
         self.of_row[op.row] = op
 
     def copies_of(self, row: int) -> list[int]:
-        if self.r.call[row] != CallKind.BATCH:
+        if self.r.call[row] != CALL.BATCH:
             return []
         mine = [x for x in range(row + 1, len(self.p)) if self.r.thread[x] == self.r.thread[row]]
-        return list(takewhile(lambda x: self.r.call[x] == CallKind.BATCHED, mine))
+        return list(takewhile(lambda x: self.r.call[x] == CALL.BATCHED, mine))
 
     def must_wait(self, x: Op, y: Op) -> bool:
         if x.stream == y.stream:
@@ -557,15 +570,15 @@ class Naive:
             op.blocks = op.to_place = self.p.grids[grid].blocks
             op.units = self.units[grid]
             op.family = "sm"
-            if op.kind == OpKind.MEMSET and 0 <= size <= self.m.memset_no_sm:
+            if op.kind == OP.MEMSET and 0 <= size <= self.m.memset_no_sm:
                 op.inline = True
-        elif op.kind in (OpKind.H2D, OpKind.D2H):
+        elif op.kind in (OP.H2D, OP.D2H):
             op.family = "h2d" if self.m.shared_copy_engine else op.kind.name.lower()
-            if op.kind == OpKind.H2D and not self.pageable(op.row) and size >= 0 and op.batch is None:
+            if op.kind == OP.H2D and not self.pageable(op.row) and size >= 0 and op.batch is None:
                 idle = all(x.done for x in self.ops if x.stream == op.stream)
                 limit = self.m.inline_idle if idle else self.m.inline_pending
                 op.inline = limit > 0 and size <= limit
-            if self.pageable(op.row) and op.kind == OpKind.H2D and self.m.pageable == "staged":
+            if self.pageable(op.row) and op.kind == OP.H2D and self.m.pageable == "staged":
                 op.inline = self.size_class(op.row) == "small"
             if op.inline:
                 op.family = "sm"
@@ -588,19 +601,19 @@ class Naive:
     def reuse_of(self, row: int) -> int:
         buffer = self.r.object[row]
         for later in range(row + 1, len(self.p)):
-            if self.r.call[later] == CallKind.MALLOC_ASYNC and self.r.object[later] == buffer:
+            if self.r.call[later] == CALL.MALLOC_ASYNC and self.r.object[later] == buffer:
                 return -1
-            if self.r.call[later] == CallKind.REUSE and self.r.object[later] == buffer:
+            if self.r.call[later] == CALL.REUSE and self.r.object[later] == buffer:
                 again = [x for x in range(later + 1, len(self.p)) if self.r.object[x] == buffer]
-                more = [x for x in again if self.r.call[x] in (CallKind.REUSE, CallKind.MALLOC_ASYNC)]
-                while more and self.r.call[more[0]] == CallKind.REUSE:
+                more = [x for x in again if self.r.call[x] in (CALL.REUSE, CALL.MALLOC_ASYNC)]
+                while more and self.r.call[more[0]] == CALL.REUSE:
                     later = more.pop(0)
                 return int(self.r.second[later])
         return -1
 
     def ask(self, row: int) -> int:
         stream, size, of = int(self.r.stream[row]), max(int(self.r.bytes[row]), 0), self.reuse_of(row)
-        probe = Op(-1, len(self.ops), OpKind.MALLOC, stream, 0)
+        probe = Op(-1, len(self.ops), OP.MALLOC, stream, 0)
         probe.empty = self.m.legacy_noop_barrier != "yes"
         follows = self.reached([x for x in self.ops if self.must_wait(x, probe)])
         fit = [b for b in self.free if b.bytes >= size and (b.buffer == of if of >= 0 else size > 0)]
@@ -721,17 +734,17 @@ class Naive:
         for op in self.ops:
             if op.done or (op.start >= 0 and not op.to_place) or not op.may_start:
                 continue
-            if op.kind in (*NO_ENGINE, OpKind.BATCH) or not self.may_leave_queue(op):
+            if op.kind in (*NO_ENGINE, OP.BATCH) or not self.may_leave_queue(op):
                 continue
             if op.ready_at < 0:
                 op.ready_at = self.now
             ready.append(op)
         ready.sort(key=lambda op: (op.ready_at, op.rank))
         for op in ready:
-            if op.inline or op.kind == OpKind.H2H:
+            if op.inline or op.kind == OP.H2H:
                 return self.start(op, fixed=True)
-        functions = [op for op in ready if op.kind == OpKind.HOST_FUNCTION]
-        running = [op for op in self.ops if op.kind == OpKind.HOST_FUNCTION and op.start >= 0 and not op.done]
+        functions = [op for op in ready if op.kind == OP.HOST_FUNCTION]
+        running = [op for op in self.ops if op.kind == OP.HOST_FUNCTION and op.start >= 0 and not op.done]
         if functions and len(running) < self.m.hostfn_workers:
             return self.start(functions[0], fixed=True)
         for family in ("h2d", "d2h"):
@@ -1007,7 +1020,7 @@ def agree(program: Program, machine: Machine) -> None:
         got = {
             "begin": int(run.begin[row]), "issued": int(run.issued[row]), "returned": int(run.returned[row]),
             "start": int(run.start[row]), "end": int(run.end[row]), "error": int(run.error[row]),
-            "value": run.elapsed(row), "behind": run.saw.get(row) if rows.op[row] == OpKind.MALLOC else None,
+            "value": run.elapsed(row), "behind": run.saw.get(row) if rows.op[row] == OP.MALLOC else None,
         }  # fmt: skip
         expected = {
             "begin": naive.begin[row], "issued": naive.issued[row], "returned": naive.returned[row],
@@ -1034,11 +1047,11 @@ def test_nothing_breaks_the_rules(program: Program, machine: Machine):
     rows, ops = program.rows, ran(run)
     rank = {row: i for i, row in enumerate(run.order.tolist())}
     for stream in range(len(program.streams)):
-        in_order = [op for op in ops if rows.stream[op] == stream and rows.call[op] != CallKind.BATCHED]  # R3.9
+        in_order = [op for op in ops if rows.stream[op] == stream and rows.call[op] != CALL.BATCHED]  # R3.9
         mine = sorted(in_order, key=lambda op: rank[op])
         assert all(run.end[a] <= run.start[b] for a, b in pairwise(mine))
     for engine, servers in ((Engine.H2D, machine.h2d_engines), (Engine.D2H, 1), (Engine.HOST, machine.hostfn_workers)):
-        mine = [op for op in ops if run.engine[op] == engine and rows.op[op] != OpKind.H2H]
+        mine = [op for op in ops if run.engine[op] == engine and rows.op[op] != OP.H2H]
         for op in mine:
             beside = [o for o in mine if run.start[o] <= run.start[op] < run.end[o]]
             assert len(beside) <= (1 if machine.shared_copy_engine and engine == Engine.H2D else servers)
