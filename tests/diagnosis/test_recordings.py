@@ -64,6 +64,15 @@ def test_python_programs_are_placed_by_their_own_lines() -> None:
     assert (Path(pageable.file).name, pageable.line) == ("cupy_prog.py", 9)
 
 
+def test_a_wait_that_may_be_for_a_compiler_says_so() -> None:
+    finding = explained("triton").findings[0]
+    assert finding.cause == "host-bound"
+    assert "the code of a kernel was loaded that had not run before (cuModuleLoadData)" in finding.evidence
+    assert "compiling" in finding.advice
+    others = [finding for name in ("torch", "cupy", "numba") for finding in explained(name).findings]
+    assert not [finding for finding in others if "code of a kernel was loaded" in finding.evidence]  # told as start-up
+
+
 def test_what_the_recording_tells_of_events_is_not_guessed_beside_it() -> None:
     timeline = gapless.load(FOLDER / "eventsync.gapless.gz")
     assert tells_events(timeline)

@@ -9,7 +9,8 @@ pageable and pinned memory.
 The device runs only what it was given. While the host does its own work between launches, every engine is idle.
 
 ## Evidence needed
-When each launch was called. Python frames or operators, where recorded, say what the host was at. Of staging the
+When each launch was called. Python frames or operators, where recorded, say what the host was at. Code that is loaded
+for a kernel at the end of a wait may have been compiled in it. Of staging the
 timeline of a ``gapless.Pipeline`` tells (``pipe.report().timeline``).
 
 ## What repairs it
@@ -27,6 +28,10 @@ are CPUs for more threads.
 """
 
 from __future__ import annotations
+
+import numpy as np
+
+from gapless.model.kinds import CallKind, OpKind
 
 from ..case import Bools, Case, each_of, ms, times
 from ..report import Finding
@@ -57,6 +62,11 @@ def finding(case: Case, waits: Waits) -> Finding | None:
         evidence += " The longest is start-up (loading, compiling, setting up), which a longer run has once too."
         advice = f"Look at what comes after the start with {from_(case, started.end)}. Shorten the start itself by "
         advice += "keeping what was compiled, or by compiling and loading ahead of time."
+    elif loaded := _loaded(case, waits):
+        evidence += f" At {'its end' if count == 1 else 'the end of the longest'} the code of a kernel was loaded that "
+        evidence += f"had not run before ({loaded})."
+        advice = "If the host was compiling that: keep what was compiled from run to run, or run one warm-up step "
+        advice += "before what matters. Else move the work off the launching thread, or make it shorter."
     return Finding(
         cause="host-bound",
         title=f"The device waits for the host's own work {times(count)}",
@@ -67,6 +77,20 @@ def finding(case: Case, waits: Waits) -> Finding | None:
         where=case.where_before(waits),
         spans=case.spans(waits),
     )
+
+
+def _loaded(case: Case, waits: Waits) -> str:
+    """Name the call that loaded code within the longest wait, where a kernel ended it that had not run before."""
+    longest = int(waits.cost.argmax())
+    op, call = int(waits.op[longest]), int(waits.call[longest])
+    ops, calls = case.work.ops, case.work.calls
+    same = ops.name == ops.name[op]
+    if ops.kind[op] != OpKind.KERNEL or ops.start[same].min() < ops.start[op]:
+        return ""
+    until = calls.start[call]
+    loading = (calls.kind == CallKind.MODULE) & (calls.thread == calls.thread[call])
+    rows = np.flatnonzero(loading & (calls.start >= until - waits.cost[longest]) & (calls.end <= until))
+    return case.api_names(rows[-1:]) if len(rows) else ""
 
 
 def _in_start(waits: Waits, end: int) -> int:
