@@ -106,14 +106,15 @@ class Columns:
         self._chunks: list[dict[str, NDArray[Any]]] = []
         self._pending = array("q")
         self._limit = len(dtypes) << 14
-        self._gathered = 0  # rows in chunks
+        self._rows = 0
 
     def __len__(self) -> int:
-        return self._gathered + len(self._pending) // len(self._dtypes)
+        return self._rows
 
     def append(self, *row: int) -> int:
         """Append one row, all columns in order; give its number."""
-        number = self._gathered + len(self._pending) // len(self._dtypes)
+        number = self._rows
+        self._rows = number + 1
         self._pending.extend(row)
         if len(self._pending) >= self._limit:
             self._gather()
@@ -122,10 +123,10 @@ class Columns:
     def extend(self, columns: dict[str, NDArray[Any]]) -> range:
         """Append arrays of one length, one for every column; give the numbers of the new rows."""
         self._gather()
-        first, count = self._gathered, len(next(iter(columns.values())))
+        first, count = self._rows, len(next(iter(columns.values())))
         if count:
             self._chunks.append(columns)
-            self._gathered += count
+            self._rows += count
         return range(first, first + count)
 
     def columns(self) -> dict[str, NDArray[Any]]:
@@ -142,5 +143,4 @@ class Columns:
             table = np.frombuffer(self._pending, np.int64).reshape(-1, len(self._dtypes))
             chunk = {name: table[:, i].astype(dtype) for i, (name, dtype) in enumerate(self._dtypes.items())}
             self._chunks.append(chunk)
-            self._gathered += len(table)
             self._pending = array("q")

@@ -92,14 +92,17 @@ class Graph:
         return self.program.graphs[self.row]
 
 
+_HOST_MEMORY = frozenset((MemoryKind.PAGEABLE, MemoryKind.PINNED, MemoryKind.MANAGED))
+_DEVICE_MEMORY = frozenset((MemoryKind.DEVICE, MemoryKind.ARRAY, MemoryKind.MANAGED))
+
+
 def memory_of(place: Buffer | Part | None, pageable: bool | None, name: str, *, host: bool) -> MemoryKind:
     """Give the memory kind of one side of a copy: a declared buffer's own, else what the copy says."""
     said = MemoryKind.PAGEABLE if pageable else MemoryKind.PINNED
     if place is None:
         return said if host else MemoryKind.DEVICE
     kind = place.info.kind
-    allowed = (MemoryKind.PAGEABLE, MemoryKind.PINNED) if host else (MemoryKind.DEVICE, MemoryKind.ARRAY)
-    wrong_side = kind not in (*allowed, MemoryKind.MANAGED)
+    wrong_side = kind not in (_HOST_MEMORY if host else _DEVICE_MEMORY)
     if wrong_side or (host and pageable is not None and said != kind):
         wanted = (said.name.lower() if pageable is not None else "host") if host else "device"
         raise GaplessError(

@@ -42,7 +42,7 @@ from .kinds import CallKind, CaptureMode, MemoryKind, SourceOrder, StreamKind
 from .machine import PROFILES, Machine
 from .program import Program
 from .tape_line import Line, TapeError, alternatives, did_you_mean, shown
-from .tape_reading import MOST_DEVICES, Effort, Reading
+from .tape_reading import MOST_DEVICES, Reading
 from .tape_text import MOST_LINES, unroll
 from .tape_words import BUFFER_KINDS, CAPTURE_MODES, CONDITIONS, SOURCE_ORDERS, STREAM_KINDS
 from .tape_writer import write
@@ -82,9 +82,6 @@ def read(text: str, *, name: str = "tape", folder: str | Path | None = "", most:
     return Tape(name, reader.program, reader.machine, reader.expectations, np.array(lines, np.int32))
 
 
-_A_CALL = Effort(calls=1)
-
-
 class _Reader(Reading):
     """Reads a tape statement by statement."""
 
@@ -104,7 +101,7 @@ class _Reader(Reading):
         try:
             if word in _CALLS:
                 self.called = True
-                self.spend(line, _A_CALL)
+                self.spend(line, 1, 0, 0)
                 _CALLS[word](self, line, self.label(line))
             elif word in _OTHERS:
                 _OTHERS[word](self, line)

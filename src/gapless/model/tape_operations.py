@@ -9,7 +9,7 @@ from .handles import Buffer
 from .kinds import MemoryKind
 from .streams import Stream
 from .tape_line import Line, alternatives, shown
-from .tape_reading import MOST_DEVICES, Effort, Reading
+from .tape_reading import MOST_DEVICES, Reading
 
 _MOST_BLOCKS = 2**31 - 1
 
@@ -102,11 +102,12 @@ def _transfer(reader: Reading, line: Line) -> tuple[str, str, Stream | None, _Tr
 
 def _transfer_word(reader: Reading, line: Line, kind: str, said: _Transfer) -> None:
     word, allowed = line.peek(), _TRANSFER_WORDS[kind]
-    if words.is_size(word) or (words.looks_like_number(word) and said.time is not None):
-        _once(line, said.bytes == -1, "size")
-        said.bytes = words.size(line)
-    elif words.looks_like_number(word):
-        said.time = reader.time(line)
+    if words.looks_like_number(word):
+        if said.time is None and not words.is_size(word):
+            said.time = reader.time(line)
+        else:
+            _once(line, said.bytes == -1, "size")
+            said.bytes = words.size(line)
     elif word in allowed:
         _once(line, not getattr(said, word), word)
         setattr(said, line.next(""), True)
@@ -164,7 +165,7 @@ def kernel(reader: Reading, line: Line, label: str) -> None:
     if bool(blocks) != bool(block):
         line.fail(len(line.words), "block=F" if blocks else "blocks=N")
     times, part = max(blocks, 1), share or block
-    reader.spend(line, Effort(rounds=int(times * part) if part else times, time=time * times))
+    reader.spend(line, 0, int(times * part) if part else times, time * times)
     stream.kernel(time, share=part, blocks=blocks or 1, first=first, reads=reads, writes=writes,
                   name=name, label=label)  # fmt: skip
 

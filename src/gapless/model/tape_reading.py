@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from operator import sub
-from typing import NamedTuple
 
 from . import tape_words as words
 from .expectations import Expectation, read_expectation
@@ -32,14 +30,6 @@ _ASKED = ("elapsed", "query")  # expectations about what a call of that name ret
 _HOST = (MemoryKind.PINNED, MemoryKind.PAGEABLE, MemoryKind.MANAGED)
 
 
-class Effort(NamedTuple):
-    """What it takes to run something: calls and nodes of graphs, how often blocks fill the GPU, and ps of work."""
-
-    calls: int = 0
-    rounds: int = 0
-    time: int = 0
-
-
 class Reading:
     """What has been read of a tape so far: the program, the machine, and what every name stands for."""
 
@@ -49,7 +39,7 @@ class Reading:
         self.machine = Machine()
         self.thread = self.program.threads[0]  # whose calls are read
         self.batch: Batch | None = None  # whose copies are read (R3.9)
-        self._effort = Effort()
+        self._calls = self._rounds = self._time = 0  # what has been asked for: see spend
         self._streams: dict[str, Stream] = {}
         self._events: dict[str, Event] = {}
         self._words: dict[str, Word] = {}
@@ -58,8 +48,8 @@ class Reading:
         self._named: dict[str, tuple[int, str]] = {}  # operations and calls -> line, statement
         self._undecided: set[str] = set()  # host memory that no copy has used yet: pinned, unless one says pageable
         self._destroyed: dict[tuple[str, str], int] = {}  # (thread, stream) -> line
-        self._captures: dict[int, Effort] = {}  # stream -> what had been asked for before
-        self._captured: dict[str, Effort] = {}  # graph -> what it does
+        self._captures: dict[int, tuple[int, int, int]] = {}  # stream -> what had been asked for before
+        self._captured: dict[str, tuple[int, int, int]] = {}  # graph -> what it does
         self._sent: set[str] = set()
         self._launched: list[tuple[Line, int]] = []
         self._received: list[tuple[Line, int]] = []
@@ -206,21 +196,22 @@ class Reading:
 
     def begin_capture(self, stream: Stream) -> None:
         """Remember where a capture begins."""
-        self._captures[stream.row] = self._effort
+        self._captures[stream.row] = self._calls, self._rounds, self._time
 
     def captured_graph(self, label: str, stream: Stream) -> Graph | None:
         """Give the graph that ``end-capture ... as LABEL`` makes."""
-        begun = self._captures.pop(stream.row, self._effort)
+        now = self._calls, self._rounds, self._time
+        calls, rounds, time = self._captures.pop(stream.row, now)
         if not label:
             return None
-        self._captured[label] = Effort(*map(sub, self._effort, begun))
+        self._captured[label] = now[0] - calls, now[1] - rounds, now[2] - time
         return self._graph(label)
 
     def launched_graph(self, line: Line) -> Graph:
         """Take the name of a graph, which may be captured further down, by another thread."""
         name = words.name(line, "a graph")
         if name in self._captured:
-            self.spend(line, self._captured[name])
+            self.spend(line, *self._captured[name])
         else:
             self._launched.append((line, line.at - 1))
         return self._graph(name)
@@ -246,16 +237,20 @@ class Reading:
     def time(self, line: Line) -> int:
         """Take how long something takes."""
         time = words.time(line)
-        self.spend(line, Effort(time=time))
+        self.spend(line, 0, 0, time)
         return time
 
-    def spend(self, line: Line, effort: Effort) -> None:
-        """Add to what the tape asks for, which must stay where it can be counted and run."""
-        calls, rounds, time = self._effort
-        self._effort = Effort(calls + effort.calls, rounds + effort.rounds, time + effort.time)
-        if self._effort.time >= _LONGEST:
+    def spend(self, line: Line, calls: int, rounds: int, time: int) -> None:
+        """Add to what the tape asks for, which must stay where it can be counted and run.
+
+        Calls and nodes of graphs, how often blocks fill the GPU, and ps of work.
+        """
+        self._calls += calls
+        self._rounds += rounds
+        self._time += time
+        if self._time >= _LONGEST:
             line.fail(line.at - 1, "", "the times of this tape add up to more than the model can hold")
-        if max(self._effort.calls, self._effort.rounds) > self.most:
+        if self._calls > self.most or self._rounds > self.most:
             why = f"with all its graphs and blocks the tape asks for more than {self.most:,} operations"
             line.fail(line.at - 1, "a smaller tape", why)
 
@@ -280,7 +275,7 @@ class Reading:
             if line.words[at] not in self._captured:
                 known = self._captured
                 line.fail(at, "a graph that an end-capture makes", f"no graph {shown(line.words[at])}", known)
-            self.spend(line, self._captured[line.words[at]])
+            self.spend(line, *self._captured[line.words[at]])
         for line, expectation in self._expected:
             self._check(line, expectation)
 

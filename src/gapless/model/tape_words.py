@@ -32,8 +32,8 @@ A_FRACTION = "a fraction (1/8 or 0.125)"
 
 _QUANTITY = re.compile(r"(?:\d{1,20}(?:\.\d{0,20})?|\.\d{1,20})(?:/\d{1,18})?([A-Za-zµ]*)", re.ASCII)
 _WHOLE = re.compile(r"-?\d{1,12}", re.ASCII)
-_TIME_UNITS = {"ns", "us", "µs", "ms", "s"}
-_SIZE_UNITS = {"B", "KB", "MB", "GB", "KiB", "MiB", "GiB"}
+_TIME_UNITS = frozenset(("ns", "us", "µs", "ms", "s"))
+_SIZE_UNITS = frozenset(("B", "KB", "MB", "GB", "KiB", "MiB", "GiB"))
 _LARGEST = 2**62
 
 Number = TypeVar("Number", int, Fraction)
@@ -73,7 +73,7 @@ def size(line: Line) -> int:
 
 def fraction(line: Line) -> Fraction:
     """Take a fraction."""
-    return _quantity(line, A_FRACTION, set(), _parse_fraction)
+    return _quantity(line, A_FRACTION, frozenset(), _parse_fraction)
 
 
 def whole(line: Line, text: str, what: str, low: int, high: int) -> int:
@@ -113,12 +113,17 @@ def name(line: Line, what: str) -> str:
     return word
 
 
-def _quantity(line: Line, expected: str, units: set[str], parse: Callable[[str], Number]) -> Number:
+def _quantity(line: Line, expected: str, units: frozenset[str], parse: Callable[[str], Number]) -> Number:
     word = line.next(expected)
-    found = _QUANTITY.fullmatch(word)
-    if found is None or (found[1] and found[1] not in units):
+    if not _is_quantity(word, units):
         line.fail(line.at - 1, expected)
     return _parsed(line, parse, word, expected)
+
+
+@lru_cache(1024)
+def _is_quantity(word: str, units: frozenset[str]) -> bool:
+    found = _QUANTITY.fullmatch(word)
+    return found is not None and (not found[1] or found[1] in units)
 
 
 def _parsed(line: Line, parse: Callable[[str], Number], text: str, expected: str) -> Number:
