@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -226,3 +227,55 @@ def test_a_long_loop_stays_small() -> None:
     assert kept[0] <= 3
     assert kept[1] <= 12
     assert checking.result.operations > 900
+
+
+class OnASideStream(torch.autograd.Function):
+    """A function of the program that goes back on a stream of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, side: Any, waits: bool) -> Any:
+        ctx.side, ctx.waits = side, waits
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        (gradient,) = gradients
+        assert gradient.to("cuda") is gradient
+        here = torch.cuda.current_stream()
+        if ctx.waits:
+            ctx.side.wait_stream(here)
+        with torch.cuda.stream(ctx.side):
+            result = gradient * 2
+            gradient.record_stream(ctx.side)
+        here.wait_stream(ctx.side)
+        result.record_stream(here)
+        return result, None, None
+
+
+def goes_back_on_a_side_stream(*, waits: bool) -> None:
+    x = torch.ones(N, device="cuda", requires_grad=True)
+    for _ in range(3):
+        (OnASideStream.apply(x * 3, torch.cuda.Stream(), waits) + 1).square().sum().backward()
+    torch.cuda.synchronize()
+
+
+def test_a_function_of_the_program_may_go_back_on_a_stream_of_its_own() -> None:
+    assert causes(lambda: goes_back_on_a_side_stream(waits=True)) == []
+
+
+def test_and_has_to_wait_for_what_it_is_given() -> None:
+    assert ("missing-wait", "error") in causes(lambda: goes_back_on_a_side_stream(waits=False))
+
+
+def test_what_a_checkpoint_does_again_is_on_the_pretended_gpu() -> None:
+    def again(x: Any) -> Any:
+        assert x.to(0) is x
+        return (x * torch.ones(N, device="cuda")).relu()
+
+    def program() -> None:
+        x = torch.ones(N, device="cuda", requires_grad=True)
+        torch.utils.checkpoint.checkpoint(again, x, use_reentrant=False).sum().backward()
+        torch.utils.checkpoint.checkpoint(again, x, use_reentrant=True).sum().backward()
+        assert x.grad.is_cuda
+
+    assert causes(program) == []

@@ -32,7 +32,6 @@ class DryDevice:
         self.gpu = Pretended(log)
         self._pinned: dict[int, Any] = {}  # storage -> what tells of its end
         self._registered: list[tuple[int, int]] = []  # ranges of addresses given to cudaHostRegister
-        self._backward: _Backward | None = None
         self._made_up: dict[int, Any] = {}
 
     def holds(self, tensor: torch.Tensor) -> bool:
@@ -41,8 +40,6 @@ class DryDevice:
 
     def stream(self, index: int) -> int:
         """Give the log's number of the current stream; of what backward runs, that of the forward operation."""
-        if self._backward is not None:
-            self._backward.follow(self.gpu)
         return self.gpu.current.number
 
     def number_of(self, stream: Any) -> int:
@@ -178,15 +175,16 @@ class DryDevice:
     @contextmanager
     def backward(self) -> Iterator[None]:
         """Run what is inside as backward does: each node on the stream of its forward operation."""
-        if self._backward is not None:
+        if self.gpu.follow is not None:
             yield
             return
-        gpu, self._backward = self.gpu, _Backward(self.gpu)
+        gpu, backward = self.gpu, _Backward(self.gpu)
+        gpu.follow = lambda: backward.follow(gpu)
         try:
             yield
         finally:
-            backward, self._backward = self._backward, None
-            gpu.current = backward.caller
+            gpu.follow = None
+            gpu.set_quietly(backward.caller)
             for stream in backward.used:
                 self.log.join(stream.number, gpu.current.number)
 
@@ -212,14 +210,14 @@ class _Backward:
         node = torch._C._current_autograd_node()
         if node is None or node is self._node:
             return
-        self._node = node
+        self._node = node  # before all that asks for the current stream, which asks for this
         stream = metadata_of(node).get(STREAM) or gpu.default
         if stream != gpu.current or stream not in self.used:
             for other in self.used:
                 gpu.log.join(other.number, stream.number)
             if stream not in self.used:
                 self.used.append(stream)
-        gpu.current = stream
+        gpu.set_quietly(stream)
 
 
 def metadata_of(node: Any) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from .stacks import here, place
 from .watch import Capture
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from .watch import Watch
 
@@ -35,6 +35,7 @@ class Pretended:
     def __init__(self, log: Log) -> None:
         self.log = log
         self.watch: Watch | None = None
+        self.follow: Callable[[], None] | None = None  # inside backward: go on to the stream of its next node, if any
         self._numbers: dict[int, int] = {}  # handle -> the log's number
         self._created: dict[int, int] = {}  # priority -> how many streams were asked for
         self._local = threading.local()
@@ -44,10 +45,14 @@ class Pretended:
     @property
     def current(self) -> Stream:
         """The current stream of this thread."""
+        if self.follow is not None:
+            self.follow()
         return getattr(self._local, "stream", self.default)
 
     @current.setter
     def current(self, stream: Stream) -> None:
+        if self.follow is not None:
+            self.follow()
         self._local.stream = stream
         entered(stream)
 

@@ -267,6 +267,14 @@ def _patch_tensors(patches: Patches, device: DryDevice) -> None:
 
     for name in ("backward", "grad"):
         patches.put(torch.autograd, name, _in_backward(device, getattr(torch.autograd, name)))
+    # The mode is away inside of what it calls, and so in what backward calls: functions of the program, checkpoints.
+    engine = torch.autograd._engine_run_backward  # pyright: ignore[reportPrivateImportUsage]
+
+    def run_backward(*args: Any, **kwargs: Any) -> Any:
+        with PretendMode(device):
+            return engine(*args, **kwargs)
+
+    patches.put(torch.autograd, "_engine_run_backward", run_backward)
     real_allclose = torch.allclose
     real_close = torch.testing.assert_close
 
