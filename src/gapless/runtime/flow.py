@@ -36,10 +36,10 @@ def flow(
     """Let chunks pass so many slots of a ring and give each, in order, when its results are back.
 
     *ahead* bounds how many are in flight at once, at most one a slot. *threads* of a crew copy pageable memory; 0: the
-    caller does. *straight*: whether the device copies from the inputs and to the targets as they
-    are; None: find out for each. *prompt*: the iterator lets nobody wait, so that free slots are filled before results
-    are given. What goes wrong in a kernel or the iterator comes out at its chunk, after all earlier ones. However this
-    ends, nothing is in flight after it, and no thread is left.
+    caller does. *straight*: whether the device copies from the inputs and to the targets as they are; None: find out
+    for each. *prompt*: the iterator lets nobody wait, so that free slots are filled before results are given. What goes
+    wrong in a kernel or the iterator comes out at its chunk, after all earlier ones. However this ends, nothing is in
+    flight after it, and no thread is left.
     """
     run = Run(ring, launch, sink, slots=slots, ahead=ahead, threads=threads, straight=straight, prompt=prompt, log=log)
     return run.flow(iter(chunks))
@@ -70,8 +70,8 @@ class Run:
         self.launch = launch
         self.sink = sink
         self.log = log
-        self.crew: Crew | None = ring.device.crew(slots, threads) if threads else None
-        self.has_crew = threads > 0
+        self.threads = threads
+        self.crew: Crew | None = None  # while the run goes on
         self.flights: deque[Flight] = deque()  # in the ring, oldest first
         self.waiting: deque[Flight] = deque()  # those not issued yet
         self.stopped = False
@@ -83,6 +83,8 @@ class Run:
         """Let chunks pass, and give each when it is back."""
         source: Iterator[Chunk] | None = chunks
         try:
+            if self.threads:
+                self.crew = self.device.crew(len(self.slots), self.threads)
             while True:
                 self.issue()
                 if self.prompt and source is not None and self.has_room():
@@ -314,7 +316,7 @@ class Run:
             # Results that have arrived stay: the input may be where they are now.
             finished = [] if self.sink.ordered else [other for other in flights if self.has_arrived(other)]
             for other in finished:
-                if self.has_crew and not other.back:
+                if self.threads and not other.back:
                     other.times = self.times_of(other)
                 self.retire(other)
             rest = [other.chunk for other in flights if other not in finished]
@@ -334,14 +336,14 @@ class Run:
     def retire(self, flight: Flight) -> None:
         """Free the slot, and note when the chunk passed what."""
         slot = flight.slot
-        if not self.has_crew and flight.returns:
+        if not self.threads and flight.returns:
             start = self.device.now_ns()
             for target, source in flight.returns:
                 self.device.copy(target, source)
             flight.unstaged = (start, self.device.now_ns())
         if flight.spare is not None:
             slot.use_block(flight.spare)
-        copied, computed, done = flight.times if self.has_crew else self.times_of(flight)
+        copied, computed, done = flight.times if self.threads else self.times_of(flight)
         flight.spare, flight.outputs, flight.inputs = None, (), ()
         flight.sends.clear()
         flight.chunk.held = None
