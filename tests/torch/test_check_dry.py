@@ -279,3 +279,40 @@ def test_what_a_checkpoint_does_again_is_on_the_pretended_gpu() -> None:
         assert x.grad.is_cuda
 
     assert causes(program) == []
+
+
+def keeps_what_it_saves_on_the_host(model: Any, x: Any) -> None:
+    with torch.autograd.graph.save_on_cpu(pin_memory=True):
+        loss = model(x).square().mean()
+    loss.backward()
+
+
+def runs_as_graphs(model: Any, x: Any) -> None:
+    graphed = torch.cuda.make_graphed_callables(model, (x.clone(),))
+    for _ in range(2):
+        graphed(x).square().mean().backward()
+
+
+def is_captured_whole(model: Any, x: Any) -> None:
+    side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        model(x).square().mean().backward()
+    torch.cuda.current_stream().wait_stream(side)
+    model.zero_grad()
+    with torch.cuda.graph(graph):
+        model(x).square().mean().backward()
+    for _ in range(2):
+        x.copy_(torch.ones_like(x))
+        graph.replay()
+
+
+@pytest.mark.parametrize("way", [keeps_what_it_saves_on_the_host, runs_as_graphs, is_captured_whole])
+@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")
+def test_ways_to_train_that_pytorch_has(way: Callable[[Any, Any], None]) -> None:
+    def program() -> None:
+        model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 8)).cuda()
+        way(model, torch.ones(4, 8, device="cuda"))
+        assert all(parameter.grad.is_cuda for parameter in model.parameters())
+
+    assert causes(program) == []

@@ -98,11 +98,15 @@ class DryDevice:
         """Do an operation: on the CPU for real, on the device as far as shapes go."""
         if "device" in kwargs and kwargs["device"] is not None:
             kwargs = kwargs | {"device": as_meta(kwargs["device"])}
+        pin = kwargs.get("pin_memory") is True
+        if pin:
+            kwargs = {key: value for key, value in kwargs.items() if key != "pin_memory"}
         inside.depth += 1
         try:
-            return self._run(func, args, kwargs)
+            result = self._run(func, args, kwargs)
         finally:
             inside.depth -= 1
+        return self.pin(result) if pin else result
 
     def _run(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         name = func._schema.name
