@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import pytest
 
 import gapless
 from gapless import cli
-from gapless.cli.output import progress_of
+from gapless.cli.output import complain, progress_of
 from gapless.diagnosis.causes import CAUSES
 from gapless.diagnosis.repairs import REPAIRS
 from gapless.diagnosis.report import EngineUse, Finding, Report
@@ -637,6 +638,8 @@ def test_the_loop_as_a_tape_does_the_same(capsys, tmp_path):
         (["simulate", "x.tape", "--machine", ""], "--machine names no machine"),
         (["simulate", "x.tape", "--machine", "teaching\nkernel other on default 1"], "KEY=VALUE"),
         (["simulate", "x.tape", "--replay", ""], "'' is no run"),
+        (["simulate", "-"], "'-' is no file here. Write /dev/stdin"),
+        (["check", "x.tape", "-"], "'-' is no file here. Write /dev/stdin"),
         (["check", "x.tape", "--explore", "2.5"], "--explore"),
         (["check", "x.tape", "--explore", "-1"], "--explore"),
         (["check", "x.tape", "--explore", "3", "--replay", "h1"], "Leave one of the two out"),
@@ -879,6 +882,27 @@ def test_a_tape_from_the_shell(tapes):
         ascii_only = command(verb, "race.tape", env={"PYTHONIOENCODING": "ascii"})
         assert ascii_only.stdout.isascii()
         assert ascii_only.stderr == ""
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with a name")
+@pytest.mark.parametrize("verb", ["simulate", "check"])
+def test_a_pipe_into_which_nobody_writes_is_told_of_and_read_when_somebody_does(tapes, capsys, monkeypatch, verb):
+    os.mkfifo("pipe.tape")
+    said = threading.Event()
+    monkeypatch.setattr("gapless.cli.tapes.PATIENCE", 0.0)
+    monkeypatch.setattr("gapless.cli.tapes.complain", lambda message: (complain(message), said.set()))
+
+    def write() -> None:
+        assert said.wait(60)
+        Path("pipe.tape").write_text(Path("once.tape").read_text())
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    status, out, err = run(capsys, verb, "pipe.tape")
+    writer.join()
+    assert status == 0
+    assert "pipe.tape" in out
+    assert err == "gapless: Waiting for the end of the tape that comes through pipe.tape.\n"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")

@@ -102,5 +102,8 @@ def _run(arguments: list[str]) -> int:
         )  # fmt: skip
     except CycloptsError as problem:
         verb = f" {asked[0].__name__}" if asked else ""
+        if "-" in arguments:
+            pipes = "/dev/stdin for what comes through a pipe, /dev/stdout for what goes into one"
+            raise GaplessError(f"'-' is no file here. Write {pipes}.") from None
         raise GaplessError(f"{str(problem).strip()}\nSee: gapless{verb} --help") from None
     return status if isinstance(status, int) else DONE

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from gapless.cli.output import blaming_itself, drawn, to_console, write
-from gapless.cli.tapes import each, play_as_json, read_machine
+from gapless.cli.tapes import each, play_as_json, read_machine, tape_in
 from gapless.cli.torch_program import check_program
 from gapless.cli.words import DONE, Count, Profile, Run
 from gapless.model.errors import DeadlockError, GaplessError
@@ -83,7 +83,8 @@ def checking(profile: str | None, explore: int, replay: str | None) -> Callable[
                 raise GaplessError(f"{path} is a recording: --machine, --explore and --replay are for tapes.")
             return _recording(path)
         with blaming_itself(path, "check"):
-            checked = check(path, machine=machine, replay="plain" if replay is None else replay, explore=explore)
+            run = "plain" if replay is None else replay
+            checked = check(tape_in(path), machine=machine, replay=run, explore=explore)
             _ = checked.races, checked.ok
         if not _has_something(checked):
             raise GaplessError(f"{path} asks for no operation and touches no memory: there is nothing to check.")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from gapless.cli.output import blaming_itself, drawn, json_of, say_written, to_console, write
-from gapless.cli.tapes import as_on_a_tape, each, play_as_json, read_machine
+from gapless.cli.tapes import as_on_a_tape, each, play_as_json, read_machine, tape_in
 from gapless.cli.words import DONE, Count, Profile, Run, Time
 from gapless.model.errors import DeadlockError, GaplessError
 
@@ -154,7 +154,7 @@ def playing(profile: str | None, replay: str | None) -> Callable[[Path], Simulat
 
     def play(path: Path) -> Simulation:
         with blaming_itself(path, "simulate"):
-            played = simulate(path, machine=machine, replay="plain" if replay is None else replay)
+            played = simulate(tape_in(path), machine=machine, replay="plain" if replay is None else replay)
             _ = played.races, played.outcomes  # worked out here, so that a fault in them is told as one
             return played
 

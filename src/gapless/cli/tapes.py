@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from gapless.checking.recordings import RecordingCheck
     from gapless.model.machine import Machine
     from gapless.model.simulation import Check, Simulation
+    from gapless.model.tape import Tape
+
+PATIENCE = 2.0  # seconds in which a pipe may bring a tape before it is said that one is waited for
 
 Played = TypeVar("Played", "Simulation", "Check | RecordingCheck")
 
@@ -30,6 +33,23 @@ def each(tapes: Sequence[Path], play: Callable[[Path], Played]) -> Iterator[tupl
         except GaplessError as problem:
             complain(str(problem))
             yield WRONG, None
+
+
+def tape_in(path: Path) -> Tape:
+    """Read a tape. Where it comes through a pipe and does not come to an end, say what is waited for."""
+    from gapless.model.simulation import load_tape
+
+    if path.is_file() or not path.exists():
+        return load_tape(path)
+    from threading import Timer
+
+    said = Timer(PATIENCE, complain, (f"Waiting for the end of the tape that comes through {path}.",))
+    said.daemon = True
+    said.start()
+    try:
+        return load_tape(path)
+    finally:
+        said.cancel()
 
 
 def play_as_json(tapes: Sequence[Path], play: Callable[[Path], Played]) -> int:
