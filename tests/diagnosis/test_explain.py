@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gapless.diagnosis.case import each_of, size
 from gapless.diagnosis.explain import explain
 from gapless.diagnosis.repairs import REPAIRS
+from gapless.diagnosis.words import each_of, size
 from gapless.model.errors import GaplessError
 from gapless.model.kinds import StreamKind
 from gapless.timeline.timeline import Device, RangeKind, Timeline, Unknown

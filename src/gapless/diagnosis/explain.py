@@ -23,15 +23,15 @@ from gapless.timeline.simulated import from_schedule
 from gapless.timeline.timeline import Device, Timeline, Unknown
 
 from .blame import blame
-from .case import LEAST, PAYS, Case, ms, plural
+from .case import LEAST, PAYS, Case
 from .causes import CAUSES
 from .gains import Gains, gains
 from .rates import needed, pinned_rates
 from .report import EngineUse, Finding, Report, StepTimes
-from .start_up import start_up
 from .streams import infer_kinds
 from .waits import Reason
 from .whatif import TRUSTED, WORTH
+from .words import ms, plural
 from .work import Work, gather
 
 ROUNDED = 0.005  # of the window: times with three digits are no nearer
@@ -71,7 +71,7 @@ def explain(
     case = _case(work, measures)
     predicted = gains(case, _findings(case), apply, machine)
     findings = _ranked(case, predicted)
-    started = None if steps else start_up(case)
+    started = None if steps else case.start_up
     notes = _notes(case, findings, "" if started is None or started.dominates else started.text)
     if cut := _cut(case, start_ns, end_ns):
         notes = (cut, *notes)

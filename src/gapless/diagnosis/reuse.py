@@ -8,7 +8,8 @@ import numpy as np
 
 from gapless.model.kinds import Engine
 
-from .case import Case, ms
+from .case import Case
+from .words import ms
 
 # A stream that carries less than this share of the copies, and of the kernels, is not one that chunks are dealt to.
 LEAST_SHARE = 0.05

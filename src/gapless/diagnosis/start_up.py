@@ -9,7 +9,9 @@ import numpy as np
 from gapless.model.kinds import OpKind
 from gapless.timeline.measure import complement, device_window, total, union
 
-from .case import Case, ms
+from .host import FirstUses
+from .words import ms
+from .work import Work
 
 WARM_UP = 0.1  # of the window: a start this long distorts the whole
 DOMINATES = 0.5  # of the window: of a run with such a start the rest must be looked at alone
@@ -25,55 +27,55 @@ class StartUp:
     dominates: bool
 
 
-def start_up(case: Case) -> StartUp | None:
+def start_up(work: Work, first: FirstUses) -> StartUp | None:
     """Find a start that distorts the whole: first uses, or long gaps before the first kernel or next to any work.
 
     None in a window that begins later than the timeline: there the start is over.
     """
-    if case.work.start > device_window(case.work.timeline, case.work.device)[0]:
+    if work.start > device_window(work.timeline, work.device)[0]:
         return None
-    return _first_uses(case) or _idle(case)
+    return _first_uses(work, first) or _idle(work)
 
 
-def _first_uses(case: Case) -> StartUp | None:
-    first = case.first_uses
-    spent = int((first.end - np.maximum(first.start, case.work.start)).clip(0).sum())
-    end = int(case.work.calls.end[first.call].max(initial=case.work.start))
-    length = end - case.work.start
-    if spent <= WARM_UP * case.wall or length >= (1 - WARM_UP) * case.wall:
+def _first_uses(work: Work, first: FirstUses) -> StartUp | None:
+    wall = work.end - work.start
+    spent = int((first.end - np.maximum(first.start, work.start)).clip(0).sum())
+    end = int(work.calls.end[first.call].max(initial=work.start))
+    length = end - work.start
+    if spent <= WARM_UP * wall or length >= (1 - WARM_UP) * wall:
         return None
     return StartUp(
         text=f"Of the first {ms(length)}, {ms(spent)} are first uses (loading kernels, setting up libraries). Look at "
-        f"what comes after with {from_(case, end)}.",
+        f"what comes after with {from_(work, end)}.",
         end=end,
-        dominates=spent >= DOMINATES * case.wall,
+        dominates=spent >= DOMINATES * wall,
     )
 
 
-def _idle(case: Case) -> StartUp | None:
-    ops = case.work.ops
+def _idle(work: Work) -> StartUp | None:
+    ops, wall = work.ops, work.end - work.start
     busy = union(ops.start, ops.end)
-    gaps = complement(busy, case.work.start, case.work.end)
+    gaps = complement(busy, work.start, work.end)
     done = np.concatenate(([0], np.cumsum(busy[:, 1] - busy[:, 0])))
     before = done[np.searchsorted(busy[:, 1], gaps[:, 0], side="right")]
-    first_kernel = ops.start[ops.kind == OpKind.KERNEL].min(initial=case.work.end)
-    early = (before <= NEXT_TO_NONE * total(busy)) | ((gaps[:, 1] <= first_kernel) & (first_kernel < case.work.end))
-    found = np.flatnonzero((gaps[:, 1] - gaps[:, 0] > WARM_UP * case.wall) & early)
+    first_kernel = ops.start[ops.kind == OpKind.KERNEL].min(initial=work.end)
+    early = (before <= NEXT_TO_NONE * total(busy)) | ((gaps[:, 1] <= first_kernel) & (first_kernel < work.end))
+    found = np.flatnonzero((gaps[:, 1] - gaps[:, 0] > WARM_UP * wall) & early)
     if not len(found):
         return None
     end = int(gaps[found[-1], 1])
-    length = end - case.work.start
+    length = end - work.start
     return StartUp(
-        text=f"The first {ms(length)} ({length / case.wall:.0%}) are start-up: the device works "
-        f"{ms(int(before[found[-1]]))} in them. Look at the rest with {from_(case, end)}.",
+        text=f"The first {ms(length)} ({length / wall:.0%}) are start-up: the device works "
+        f"{ms(int(before[found[-1]]))} in them. Look at the rest with {from_(work, end)}.",
         end=end,
-        dominates=length >= DOMINATES * case.wall,
+        dominates=length >= DOMINATES * wall,
     )
 
 
-def from_(case: Case, since: int) -> str:
+def from_(work: Work, since: int) -> str:
     """Give the option that leaves out what lies before *since*, ns on the timeline's clock."""
-    return f"--from {(since - device_window(case.work.timeline, case.work.device)[0]) / 1e6:.6g}ms"
+    return f"--from {(since - device_window(work.timeline, work.device)[0]) / 1e6:.6g}ms"
 
 
 __all__ = ["StartUp", "from_", "start_up"]

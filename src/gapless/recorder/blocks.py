@@ -16,7 +16,7 @@ from typing import BinaryIO
 import numpy as np
 
 from gapless.model.errors import GaplessError
-from gapless.timeline.sinks.files import is_open_ended
+from gapless.timeline.sinks.files import followed, is_open_ended
 from gapless.timeline.sources.recording_format import (
     BLOCK_HEADER,
     DROPPED_ROW,
@@ -101,10 +101,8 @@ def made(path: Path, *, force: bool, settles: bool = True) -> Iterator[Made]:
 
 def _place(path: Path) -> Path:
     """Give where the recording is to stand, links followed. Raises GaplessError for what is there and is no file."""
-    place = Path(os.path.realpath(path))  # in a circle of links it gives one of them
     try:
-        if place.is_symlink():
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        place = followed(path)
         if is_open_ended(path) or (place.exists() and not place.is_file()):
             raise GaplessError(
                 f"{path} is not a file of its own, which a recording needs: choose another name with -o."

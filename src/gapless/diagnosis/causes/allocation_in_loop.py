@@ -29,9 +29,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..case import ALLOCATION_CALLS, Bools, Case, ms, plural
+from ..case import ALLOCATION_CALLS, Bools, Case
 from ..report import Finding, Repair
 from ..waits import Reason, Waits
+from ..words import ms, plural
 
 FEW = 2  # one allocation is no loop
 

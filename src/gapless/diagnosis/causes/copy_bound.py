@@ -24,9 +24,10 @@ from __future__ import annotations
 
 from gapless.model.kinds import Engine
 
-from ..case import Case, ms, size
+from ..case import Case
 from ..report import Finding
 from ..waits import Waits
+from ..words import ms, size
 
 
 def claims(case: Case) -> None:

@@ -33,9 +33,10 @@ import numpy as np
 
 from gapless.model.kinds import CallKind, StreamKind
 
-from ..case import Bools, Case, Ints, ms, plural
+from ..case import Bools, Case, Ints
 from ..report import Finding, Repair
 from ..waits import Reason, Waits
+from ..words import ms, plural
 
 
 def claims(case: Case) -> Bools:

@@ -29,9 +29,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..case import Bools, Case, ms, plural
+from ..case import Bools, Case
 from ..report import Finding, Repair
 from ..waits import Reason, Waits
+from ..words import ms, plural
 
 
 def claims(case: Case) -> Bools:

@@ -31,9 +31,10 @@ import numpy as np
 
 from gapless.model.kinds import OpKind
 
-from ..case import Bools, Case, ms, plural
+from ..case import Bools, Case
 from ..report import Finding, Repair
 from ..waits import Reason, Waits
+from ..words import ms, plural
 
 QUEUES, COPY_QUEUES = 8, 4  # R6.5, defaults
 COPIES = (OpKind.H2D, OpKind.D2H)

@@ -33,10 +33,11 @@ import numpy as np
 
 from gapless.model.kinds import CallKind, OpKind
 
-from ..case import Bools, Case, each_of, ms, times
+from ..case import Bools, Case
 from ..report import Finding
-from ..start_up import from_, start_up
+from ..start_up import from_
 from ..waits import Reason, Waits
+from ..words import each_of, ms, times
 
 
 def claims(case: Case) -> Bools:
@@ -57,11 +58,11 @@ def finding(case: Case, waits: Waits) -> Finding | None:
     evidence = f"The host was not blocked by the device, and issued nothing for {each_of(case.costs(waits, waits.op))}"
     evidence += f" (in the longest, mostly in {doing})." if doing else "."
     advice = "Move that work off the launching thread (loader workers, a prefetching thread), or make it shorter."
-    started = start_up(case)
+    started = case.start_up
     if started is not None and _in_start(waits, started.end) >= cost / 2:
         evidence += " The longest is start-up (loading, compiling, setting up), which a longer run has once too."
-        advice = f"Look at what comes after the start with {from_(case, started.end)}. Shorten the start itself by "
-        advice += "keeping what was compiled, or by compiling and loading ahead of time."
+        advice = f"Look at what comes after the start with {from_(case.work, started.end)}. Shorten the start itself "
+        advice += "by keeping what was compiled, or by compiling and loading ahead of time."
     elif loaded := _loaded(case, waits):
         evidence += f" At {'its end' if count == 1 else 'the end of the longest'} the code of a kernel was loaded that "
         evidence += f"had not run before ({loaded})."

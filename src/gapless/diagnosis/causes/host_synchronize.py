@@ -33,10 +33,11 @@ import numpy as np
 
 from gapless.model.kinds import OpKind
 
-from ..case import COPY_CALLS, SYNC_CALLS, Bools, Case, Ints, each_of, plural, times
+from ..case import COPY_CALLS, SYNC_CALLS, Bools, Case, Ints
 from ..host import TINY
 from ..report import Finding, Repair
 from ..waits import Waits
+from ..words import each_of, plural, times
 
 FEW = 2  # one synchronise in the middle of a program is no loop
 

@@ -27,10 +27,11 @@ import numpy as np
 
 from gapless.model.kinds import Engine, OpKind
 
-from ..case import Case, ms, plural
+from ..case import Case
 from ..fit import share_of_gpu
 from ..report import Finding
 from ..waits import Waits
+from ..words import ms, plural
 
 ROOMY = 0.5  # part of the GPU's room below which it is worth a word
 

@@ -35,9 +35,10 @@ import numpy as np
 
 from gapless.model.kinds import OpKind
 
-from ..case import Bools, Case, directions, ms, plural, size
+from ..case import Bools, Case
 from ..report import Finding, Repair
 from ..waits import Reason, Waits
+from ..words import directions, ms, plural, size
 
 
 def claims(case: Case) -> Bools:

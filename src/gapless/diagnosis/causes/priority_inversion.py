@@ -29,9 +29,10 @@ import numpy as np
 
 from gapless.model.kinds import Engine
 
-from ..case import Case, each_of, plural
+from ..case import Case
 from ..report import Finding, Repair
 from ..waits import Waits
+from ..words import each_of, plural
 
 LEAST = 0.01  # of the window
 

@@ -30,9 +30,10 @@ import numpy as np
 from gapless.model.kinds import Engine, OpKind
 from gapless.timeline.measure import subtract, total, union
 
-from ..case import Case, ms, plural
+from ..case import Case
 from ..report import Finding
 from ..waits import Waits
+from ..words import ms, plural
 
 _COLLECTIVE = re.compile(r"nccl|rccl|nvshmem|all_?reduce|all_?gather|reduce_?scatter", re.IGNORECASE)
 LEAST = 0.05  # of the window

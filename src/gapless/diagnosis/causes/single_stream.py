@@ -32,11 +32,12 @@ import numpy as np
 
 from gapless.model.kinds import Engine, OpKind, StreamKind
 
-from ..case import PAYS, Bools, Case, ms, size
+from ..case import PAYS, Bools, Case
 from ..host import TINY
 from ..report import Finding, Repair
 from ..reuse import chunk_streams, phases
 from ..waits import Reason, Waits
+from ..words import ms, size
 from ..work import Ints
 
 CHUNKS = 8  # to cut one large chunk into

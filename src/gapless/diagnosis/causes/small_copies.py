@@ -29,9 +29,10 @@ import numpy as np
 
 from gapless.model.kinds import OpKind
 
-from ..case import COPY_CALLS, SYNC_CALLS, Bools, Case, directions, ms, plural, size
+from ..case import COPY_CALLS, SYNC_CALLS, Bools, Case
 from ..report import Finding, Repair
 from ..waits import Reason, Waits
+from ..words import directions, ms, plural, size
 from ..work import at
 
 MANY = 16  # fewer small copies than this are no pattern

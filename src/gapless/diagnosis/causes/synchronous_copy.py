@@ -27,9 +27,10 @@ from __future__ import annotations
 
 from gapless.model.kinds import CallKind
 
-from ..case import Bools, Case, directions, ms, plural
+from ..case import Bools, Case
 from ..report import Finding, Repair
 from ..waits import Waits
+from ..words import directions, ms, plural
 
 
 def claims(case: Case) -> Bools:

@@ -27,10 +27,11 @@ Buffers themselves: two streams that share a buffer look like independent ones.
 
 from __future__ import annotations
 
-from ..case import Bools, Case, ms, plural
+from ..case import Bools, Case
 from ..report import Finding, Repair
 from ..reuse import chunk_streams, phases
 from ..waits import Reason, Waits
+from ..words import ms, plural
 
 
 def claims(case: Case) -> Bools:

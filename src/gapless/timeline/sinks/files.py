@@ -87,9 +87,7 @@ def check(path: str | os.PathLike[str], *, never: Iterable[Path] = (), replace: 
     try:
         if is_open_ended(path):
             return Path(path)
-        target = Path(os.path.realpath(path))  # a link stays a link, to what was written
-        if target.is_symlink():
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        target = followed(path)
         if _is_one_of(target, never):
             raise GaplessError(f"{path} is the input. Choose another name for the output.")
         if not target.exists():
@@ -108,6 +106,14 @@ def check(path: str | os.PathLike[str], *, never: Iterable[Path] = (), replace: 
             raise
         reason = getattr(problem, "strerror", None) or problem
         raise GaplessError(f"{path} cannot be written: {reason}. Nothing of it was kept.") from None
+    return target
+
+
+def followed(path: str | os.PathLike[str]) -> Path:
+    """Give where a file is to be written, so that a link stays one. Raises OSError for links that go in a circle."""
+    target = Path(os.path.realpath(path))  # of a circle it gives one
+    if target.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     return target
 
 
