@@ -1,8 +1,8 @@
 """The pipeline beside what people use today, and sweeps of what it chooses, on the GPU of this machine.
 
-    python benchmarks/pipeline.py [--out FOLDER] [--size BYTES] [--runs N] [--sweep]
+    python benchmarks/pipeline.py [CASE ...] [--out FOLDER] [--size BYTES] [--runs N] [--sweep]
 
-Writes pipeline.json and prints the tables.
+Cases: out, fresh, pinned, loops, items; all of them by default. Writes pipeline.json and prints the tables.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from gapless.model.errors import GaplessError
-from gapless.runtime.bench import AXPB, bench, bench_pipeline
+from gapless.runtime.bench import AXPB, CASES, bench, bench_pipeline
 from gapless.runtime.devices import open_device
 from gapless.runtime.pipeline import Pipeline
 
@@ -75,6 +75,7 @@ def sweep(size: int) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
+    parser.add_argument("cases", nargs="*", choices=[[], *CASES], metavar="CASE")
     parser.add_argument("--out", type=Path, default=Path())
     parser.add_argument("--size", type=int, default=2 << 30)
     parser.add_argument("--runs", type=int, default=5)
@@ -91,7 +92,7 @@ def main() -> None:
         (options.out / "sweep.txt").write_text("\n".join(lines))
     (options.out / "machine.json").write_text(machine.to_json())
     cases = []
-    for case in bench_pipeline(size=options.size, runs=options.runs):
+    for case in bench_pipeline(size=options.size, runs=options.runs, cases=options.cases or CASES):
         print(case, flush=True)
         cases.append(case.to_dict())
         (options.out / "pipeline.json").write_text(json.dumps(cases, indent=1))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from time import perf_counter
@@ -142,10 +142,15 @@ def bench(device: str | Device | None = None) -> MachineReport:
     return MachineReport(device=there.name, costs=costs, machine=machine)
 
 
-def bench_pipeline(device: str | Device | None = None, *, size: int = 2 * GIB, runs: int = 5) -> Iterator[Case]:
+CASES = ("out", "fresh", "pinned", "loops", "items")
+
+
+def bench_pipeline(
+    device: str | Device | None = None, *, size: int = 2 * GIB, runs: int = 5, cases: Sequence[str] = CASES
+) -> Iterator[Case]:
     """Run the pipeline beside CuPy, PyTorch, JAX and loops by hand, and give each comparison when it is done.
 
-    *size* is the bytes each way of the large array.
+    *size* is the bytes each way of the large array, *cases* which of ``CASES`` are run.
 
     Raises GaplessError where there is no GPU, or a contender's result is wrong.
     """
@@ -157,12 +162,16 @@ def bench_pipeline(device: str | Device | None = None, *, size: int = 2 * GIB, r
     pinned, pinned_out = (there.pinned(size).view(np.float32) for _ in range(2))
     pinned[:] = x
     limit = link_limit(there, pinned, pinned_out)
-    yield pageable(there, x, right, limit, runs, fresh=False)
-    yield pageable(there, x, right, limit, runs, fresh=True)
-    yield straight(there, pinned, pinned_out, right, limit, runs)
-    for loop in LOOPS:
+    if "out" in cases:
+        yield pageable(there, x, right, limit, runs, fresh=False)
+    if "fresh" in cases:
+        yield pageable(there, x, right, limit, runs, fresh=True)
+    if "pinned" in cases:
+        yield straight(there, pinned, pinned_out, right, limit, runs)
+    for loop in LOOPS if "loops" in cases else ():
         yield chunk_loop(there, pinned, pinned_out, right, *loop, runs)
-    yield small_items(there, x, right, runs)
+    if "items" in cases:
+        yield small_items(there, x, right, runs)
 
 
 def link_limit(
