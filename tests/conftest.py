@@ -28,6 +28,7 @@ def pytest_collection_finish() -> None:
     """Keep what was collected from being looked through at each of the collections of garbage to come."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000, 20, 20)  # and collect less often: most of what tests make goes without
 
 
 @pytest.fixture(scope="session")

@@ -137,13 +137,12 @@ many(0.7)
 """
     fake.record(tmp_path / "a.gapless", command=[sys.executable, "-c", code])
     found = content(tmp_path / "a.gapless")
-    calls = [int(row["correlationId"]) for row in found.records[5]]
+    calls = found.column(5, "correlationId")
     asked = [call for call in calls if call in found.callsites]
     assert all(call in found.callsites for call in range(1, 20))  # from the first
     assert 0 < len(asked) < 0.8 * len(calls)
-    renamed = {
-        int(row["correlationId"]) for row, name in zip(found.records[10], found.names, strict=True) if name[0] == "a"
-    }
+    kernels = zip(found.column(10, "correlationId"), found.names, strict=True)
+    renamed = {call for call, name in kernels if name[0] == "a"}
     assert any(call in renamed for call in asked)
 
 

@@ -20,6 +20,7 @@ class Read:
     notes: list[dict[str, Any]] = field(default_factory=list)
     ends: dict[int, dict[str, Any]] = field(default_factory=dict)
     records: dict[int, list[np.void]] = field(default_factory=dict)  # by kind
+    tables: dict[int, list[np.ndarray]] = field(default_factory=dict)  # the same in pieces, as they stand in the file
     names: list[str] = field(default_factory=list)  # of kernels, in order
     words: dict[tuple[int, int, int], str] = field(default_factory=dict)
     stacks: dict[int, dict[int, tuple[str, str, int]]] = field(default_factory=dict)  # stack, depth
@@ -27,6 +28,9 @@ class Read:
     callsites: dict[int, int] = field(default_factory=dict)
     clocks: list[np.void] = field(default_factory=list)
     dropped: int = 0
+
+    def column(self, kind: int, name: str) -> list[int]:
+        return np.concatenate([table[name] for table in self.tables[kind]]).tolist()
 
     def lines_of(self, correlation: int) -> list[tuple[str, int, str]]:
         frames = self.stacks[self.callsites[correlation]]
@@ -79,6 +83,7 @@ def read(path: Path) -> Read:
                 rows = np.frombuffer(raw, np.uint8)[of_kind].view(dtype)[:, 0]
                 assert (rows["kind"] == record_kind).all()
                 found.records.setdefault(record_kind, []).extend(rows)
+                found.tables.setdefault(record_kind, []).append(rows)
                 if record_kind == 10:
                     names = rows["name"].tolist()
                     found.names += [found.words[process, form.Space.POINTER, name] for name in names]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,11 +21,16 @@ class Literal(str):
     """A value that goes into the file as it stands, be it JSON or not."""
 
 
+quoted = lru_cache(json.dumps)  # the same few words stand in thousands of events
+
+
 def literal(value: object) -> str:
+    if type(value) is str:
+        return quoted(value)
     if isinstance(value, Literal):
         return str(value)
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(key)}: {literal(member)}" for key, member in value.items()) + "}"
+        return "{" + ", ".join(f"{quoted(key)}: {literal(member)}" for key, member in value.items()) + "}"
     return json.dumps(value)
 
 
