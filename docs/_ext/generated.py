@@ -36,6 +36,15 @@ def write_pages(folder: Path = GENERATED) -> None:
             (folder / name).write_text(text)
 
 
+def to_pages(text: str) -> str:
+    """Lead links to a source, which is there for who reads the pages without a build, to what is written from it."""
+    text = text.replace("](../src/gapless/__init__.py)", "](generated/api.md)")
+    text = text.replace("](../src/gapless/cli/__init__.py)", "](generated/cli.md)")
+    text = text.replace("](../src/gapless/diagnosis/causes/__init__.py)", "](generated/causes.md)")
+    link = re.compile(r"\]\(\.\./src/gapless/diagnosis/causes/(\w+)\.py\)")
+    return link.sub(lambda found: f"](generated/cause-{found[1].replace('_', '-')}.md)", text)
+
+
 # Causes
 
 

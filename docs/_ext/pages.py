@@ -9,7 +9,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from gapless.model.machine import PROFILES, Machine
-from generated import write_pages
+from generated import to_pages, write_pages
 
 
 class Knobs(SphinxDirective):
@@ -48,8 +48,13 @@ def _row(cells: tuple[str, ...], *, literal: bool) -> nodes.row:
     return row
 
 
+def _read(app: Sphinx, page: str, source: list[str]) -> None:
+    source[0] = to_pages(source[0])
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Write the pages, and tell Sphinx of the directive."""
     write_pages()
+    app.connect("source-read", _read)
     app.add_directive("knobs", Knobs)
     return {"parallel_read_safe": True}

@@ -102,7 +102,14 @@ def test_causes_have_a_page_with_all_headings(generated) -> None:
 def test_causes_are_met_in_the_lesson_or_are_no_matter_of_it() -> None:
     apart = {"small-copies", "host-bound", "first-use"}  # no point of the lesson is about them
     for slug in set(CAUSES) - apart:
-        assert f"generated/cause-{slug}.md" in LESSON
+        assert f"](../src/gapless/diagnosis/causes/{slug.replace('-', '_')}.py)" in LESSON
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(DOCS.glob("*.md"))], ids=lambda page: page.name)
+def test_links_lead_somewhere_without_a_build(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+        assert (page.parent / link).exists(), link
 
 
 def test_repairs(generated) -> None:
