@@ -16,41 +16,24 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 
-from gapless.model.handles import Buffer, Part
-from gapless.model.kinds import MemoryKind, OpKind, StreamKind
-from gapless.model.machine import Curve, Machine
-from gapless.model.program import Program
-from gapless.model.units import ns
+from gapless.model.kinds import MemoryKind, OpKind
+from gapless.model.knobs import Curve
+from gapless.model.machine import Machine
 
 from . import Copied, Copies, DeviceArray, HostArray, Job, KernelOptions, Launch, Source
-from .address import address
 from .crew import copy
 from .host import Memory, numpy_launch
+from .simulated_log import Entry, Log
 
 CALL_NS = 2_000  # a call of the host
 HOST_COPY_NS = 0.1  # a byte copied by one thread: 10 GB/s
 KERNEL_NS = 0.0005  # a byte that a kernel reads or writes: 2 TB/s
-
-
-@dataclass(slots=True, eq=False)
-class Entry:
-    """One thing in the log: a call of a host thread, with what its operation touched."""
-
-    thread: str
-    what: str  # "h2d", "kernel", "d2h", "record", "sync", "send", "receive", "read", "write"
-    name: str = ""
-    stream: int = -1
-    bytes: int = -1
-    duration: int = 0  # ns
-    reads: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])  # (block, low, high)
-    writes: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
 
 
 @dataclass(slots=True, eq=False)
@@ -220,7 +203,7 @@ def _end(task: Task) -> int:
     return task.span[1] if task.span is not None else 0
 
 
-class Simulated:
+class Simulated(Log):
     """A computed GPU. *seed* explores: it stands for one of the orders in which things may happen, and their lengths.
 
     *kernel_ns* is the time of a kernel as a function of the bytes it reads and writes. *pools*: copies that
@@ -239,6 +222,7 @@ class Simulated:
         kernel_ns: Callable[[int], float] | None = None,
         pools: bool = False,
     ) -> None:
+        super().__init__()
         self.machine = Machine.named("h200") if machine is None else machine
         self.name = self.key = f"simulated {self.machine.name}"
         self._random = None if seed is None else random.Random(seed)
@@ -247,42 +231,35 @@ class Simulated:
         self._now = 0
         self._pending: list[Item] = []
         self._free: dict[OpKind | None, int] = {}
-        self._log: list[Entry] = []
-        self._entry: Entry | None = None
-        self._blocks: list[tuple[int, int, str, MemoryKind, Any]] = []  # address, size, name, kind, what keeps it
-        self._known: dict[tuple[int, int], int] = {}  # which block holds a stretch of memory
-        self._streams = self._events = self._numbers = self.names = 0
+        self.names = 0
 
     # ------------------------------------------------------------------------------------ what a device can do
 
     def stream(self, priority: int = 0) -> Stream:
         """Make a stream."""
-        self._streams += 1
-        return Stream(self, self._streams - 1)
+        return Stream(self, self.new_stream())
 
     def event(self, *, spins: bool = True, timed: bool = True) -> Event:
         """Make an event."""
-        self._events += 1
-        return Event(self, f"e{self._events - 1}")
+        return Event(self, self.new_event())
 
     def memory(self, nbytes: int) -> Memory:
         """Allocate device memory, full of rubbish."""
         memory = Memory(nbytes)
         block = cast(HostArray, memory.array(0, (nbytes,), np.dtype(np.uint8)))
         block[:] = 0xA5
-        self._register(block, MemoryKind.DEVICE)
+        self.keep(block, MemoryKind.DEVICE)
         return memory
 
     def pinned(self, nbytes: int) -> HostArray:
         """Allocate pinned memory, full of rubbish."""
         block = np.full(nbytes, 0x5A, np.uint8)
-        self._register(block, MemoryKind.PINNED)
+        self.keep(block, MemoryKind.PINNED)
         return block
 
     def is_pinned(self, array: HostArray) -> bool:
         """Tell whether ``pinned`` gave this memory."""
-        block = self._find(array)
-        return block is not None and self._blocks[block][3] is MemoryKind.PINNED
+        return self.kind_of(array) is MemoryKind.PINNED
 
     def register(self, array: HostArray) -> Callable[[], None] | None:
         """Pin nothing in place."""
@@ -301,8 +278,8 @@ class Simulated:
             self.touch(*cast("tuple[HostArray, ...]", job.inputs))
             outputs = call(stream, job)
             for output in outputs:
-                if self._find(output) is None:
-                    self._register(output, MemoryKind.DEVICE)
+                if self.find(output) is None:
+                    self.keep(output, MemoryKind.DEVICE)
             self.touch(*outputs, write=True)
             return outputs
 
@@ -402,110 +379,6 @@ class Simulated:
             self._free[item.engine] = item.end
         item.after.clear()
         item.done = True
-
-    # --------------------------------------------------------------------------------------------------- the log
-
-    def note(self, entry: Entry) -> Entry:
-        """Add to the log."""
-        self._log.append(entry)
-        return entry
-
-    def number(self, kind: OpKind) -> str:
-        """Name an operation."""
-        self._numbers += 1
-        return f"{kind.name.lower()}{self._numbers // 3}"
-
-    @contextmanager
-    def doing(self, entry: Entry) -> Iterator[None]:
-        """Note what is touched meanwhile as touched by this."""
-        before, self._entry = self._entry, entry
-        try:
-            yield
-        finally:
-            self._entry = before
-
-    def touch(self, *arrays: HostArray, write: bool = False) -> None:
-        """Note that memory is read or written: by the work that is going on, else by the main thread."""
-        for array in arrays:
-            if not array.size:
-                continue
-            block = self._find(array)
-            if block is None:
-                block = self._register(array, MemoryKind.PAGEABLE)
-            low, high = _extent(array)
-            place = (block, low - self._blocks[block][0], high - self._blocks[block][0])
-            entry = self._entry or self.note(Entry("main", "write" if write else "read", f"user{len(self._log)}"))
-            (entry.writes if write else entry.reads).append(place)
-
-    def program(self) -> Program:
-        """Give everything that was asked so far as a program of the model, to be judged by its rules."""
-        program = Program()
-        buffers = [program.buffer(name, size, kind) for _, size, name, kind, _ in self._blocks]
-        streams = [program.stream(f"s{i}", StreamKind.NON_BLOCKING) for i in range(self._streams)]
-        events = {f"e{i}": program.event(f"e{i}") for i in range(self._events)}
-        touched: list[tuple[int, int, bool, int, int]] = []
-        for entry in self._log:
-            with program.thread(entry.thread):
-                row = self._call(program, entry, streams, events, buffers)
-            if row is not None:
-                touched += [(row, block, False, low, high) for block, low, high in entry.reads]
-                touched += [(row, block, True, low, high) for block, low, high in entry.writes]
-        if touched:
-            program.access(*zip(*touched, strict=True))
-        return program
-
-    def _call(self, program: Program, entry: Entry, streams: list[Any], events: dict[str, Any],
-              buffers: list[Buffer]) -> int | None:  # fmt: skip
-        what = entry.what
-        if what in ("h2d", "d2h"):
-            copy_of = getattr(streams[entry.stream], what)
-            return copy_of(entry.duration * ns, max(entry.bytes, 0), name=entry.name)
-        if what == "kernel":
-            return streams[entry.stream].kernel(entry.duration * ns, name=entry.name)
-        if what == "record":
-            streams[entry.stream].record(events[entry.name])
-        elif what == "sync":
-            events[entry.name].sync()
-        elif what in ("send", "receive"):
-            getattr(program, what)(entry.name)
-        else:  # what a host thread reads and writes has a call each
-            for places, touch in ((entry.reads, program.read), (entry.writes, program.write)):
-                for block, low, high in places:
-                    touch(_part(buffers[block], low, high), label=f"{touch.__name__} by {entry.name} in {entry.thread}")
-        return None
-
-    def _register(self, array: HostArray, kind: MemoryKind) -> int:
-        root = array
-        while isinstance(root.base, np.ndarray):
-            root = root.base
-        low, high = _extent(root)
-        self._blocks.append((low, high - low, f"{kind.name.lower()}{len(self._blocks)}", kind, root))
-        return len(self._blocks) - 1
-
-    def _find(self, array: HostArray) -> int | None:
-        low, high = _extent(array)
-        known = self._known.get((low, high))
-        if known is None:
-            within = (
-                row for row, (start, size, *_) in enumerate(self._blocks) if start <= low and high <= start + size
-            )
-            known = next(within, None)
-            if known is not None:  # for good: blocks are kept
-                self._known[low, high] = known
-        return known
-
-
-def _part(buffer: Buffer, low: int, high: int) -> Part:
-    return buffer[low:high]
-
-
-def _extent(array: HostArray) -> tuple[int, int]:
-    if array.flags.c_contiguous:
-        low = address(array)
-        return low, low + array.nbytes
-    from numpy.lib.array_utils import byte_bounds
-
-    return byte_bounds(array)
 
 
 def _needs(wanted: list[Item]) -> set[Item]:
