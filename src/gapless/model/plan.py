@@ -8,18 +8,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .call_costs import host_costs, late_costs
 from .columns import among
 from .errors import GaplessError
-from .kinds import CALL, FLAG, MEMORY, OP, CallKind, Flag, OpKind, StreamKind
-from .machine import Machine, interpolate
+from .kinds import CALL, FLAG, MEMORY, OP, StreamKind
+from .machine import Machine
 from .memory_pool import matters
 from .ordering import is_empty_action
-from .program import Program, batches
+from .plan_facts import Facts, sparse
+from .program import Program
 from .things import Grid
 
 PIECES = 8  # a kernel of known shape is placed in at most so many rounds; more would cost time and tell nothing
@@ -120,24 +121,10 @@ def plan(program: Program, machine: Machine) -> Plan:
     return _Planner(program, machine).plan()
 
 
-class _Planner:
+class _Planner(Facts):
     def __init__(self, program: Program, machine: Machine) -> None:
-        self.program, self.machine, self.rows = program, machine, program.rows
-        rows = self.rows
-        self.call, self.op, self.bytes = rows.call, rows.op, rows.bytes
-        self.size = np.where(
-            self.bytes < 0, np.iinfo(np.int64).max, self.bytes
-        )  # no size counts as larger than every limit
-        self.sync = (self.call == CALL.COPY_SYNC) | (self.call == CALL.MEMSET_SYNC)
-        self.h2d, self.d2h = self.op == OP.H2D, self.op == OP.D2H
-        self.host_kind = np.where(self.h2d, rows.src, np.where(self.d2h | (self.op == OP.MEMSET), rows.dst, 0))
-        self.pageable = (self.h2d | self.d2h) & (self.host_kind == MEMORY.PAGEABLE)
-        self.small = self.pageable & self.h2d & (self.size <= machine.small_pageable)
-        self.overhead = np.zeros(len(self.op), np.int64)
-        self.batches = batches(program)
-        self.batched = self.call == CALL.BATCHED
-        self.staged_machine = machine.pageable == "staged"
-        self.staged_size = machine.staging_slots * machine.staging_slot
+        super().__init__(program, machine)
+        self.overhead = np.zeros(len(self.op), np.int64)  # see Plan
 
     def plan(self) -> Plan:
         machine, until = self.machine, self._until()
@@ -153,12 +140,12 @@ class _Planner:
             action=self._action(until, slots),
             place=place,
             work=work,
-            cost=self._cost(),
-            late=self._late(),
-            until=_sparse(until),
-            lag=_sparse(lag),
-            slots=_sparse(slots),
-            pieces=_sparse(pieces),
+            cost=host_costs(self),
+            late=sparse(late_costs(self)),
+            until=sparse(until),
+            lag=sparse(lag),
+            slots=sparse(slots),
+            pieces=sparse(pieces),
             drain_first=self._drain_first(),
             first=self._first() if machine.first_launch_barrier else set(),
             empty=self._empty(),
@@ -316,7 +303,7 @@ class _Planner:
         What drivers make of the source order has not been measured: as documented (M).
         """
         handed_over = self.small | (self.pageable & self.h2d & (self.size <= self.staged_size) & self.staged_machine)
-        until[self._flag(FLAG.DURING_CALL) & self.batched & ~handed_over] = Until.DONE
+        until[self.has(FLAG.DURING_CALL) & self.batched & ~handed_over] = Until.DONE
         for batch, copies in self.batches.items():
             until[batch] = until[copies].max(initial=Until.ISSUED)
         until[self.batched] = Until.ISSUED
@@ -363,22 +350,22 @@ class _Planner:
         if machine.hostunregister_sync:
             action[call == CALL.HOST_UNREGISTER] = Action.DRAIN
         if machine.stack_limit_sync:
-            action[(call == CALL.DEVICE_LIMIT) & self._flag(FLAG.MORE_STACK)] = Action.DRAIN
+            action[(call == CALL.DEVICE_LIMIT) & self.has(FLAG.MORE_STACK)] = Action.DRAIN
         if machine.first_launch_barrier:
-            action[(call == CALL.FUNCTION_ATTRIBUTES) & self._flag(FLAG.FIRST)] = Action.BARRIER  # R4.1
+            action[(call == CALL.FUNCTION_ATTRIBUTES) & self.has(FLAG.FIRST)] = Action.BARRIER  # R4.1
         return action
 
     def _first(self) -> set[int]:
         """R4.1: the first use of a kernel. The first one of a pool, say, holds nothing up."""
         kernels = _ABOUT_KERNELS[self.call]
-        return set(np.flatnonzero(self._flag(FLAG.FIRST) & kernels).tolist())
+        return set(np.flatnonzero(self.has(FLAG.FIRST) & kernels).tolist())
 
     def _drain_first(self) -> set[int]:
         wait = np.zeros(len(self.call), np.bool_)
         if self.machine.stack_limit_sync:
-            wait |= (self.call == CALL.LAUNCH) & self._flag(FLAG.MORE_STACK)  # section 4
+            wait |= (self.call == CALL.LAUNCH) & self.has(FLAG.MORE_STACK)  # section 4
         if self.machine.first_launch_barrier:
-            wait |= self._flag(FLAG.FIRST_OF_LIBRARY)  # R4.1
+            wait |= self.has(FLAG.FIRST_OF_LIBRARY)  # R4.1
         return set(np.flatnonzero(wait).tolist())
 
     def _empty(self) -> set[int]:
@@ -389,81 +376,6 @@ class _Planner:
         on_legacy = (self.op >= 0) & legacy[np.maximum(self.rows.stream, 0)] if len(legacy) else np.zeros(0, np.bool_)
         rows = np.flatnonzero(on_legacy).tolist()
         return {row for row in rows if is_empty_action(int(self.op[row]), int(self.bytes[row]))}
-
-    def _flag(self, flag: Flag) -> NDArray[np.bool_]:
-        return (self.rows.flags & flag) != 0
-
-    # ---------------------------------------------------------------------------------------------------------- costs
-
-    def _cost(self) -> NDArray[np.int64] | None:
-        machine, call = self.machine, self.call
-        in_cuda = ~_BESIDE_CUDA[call]
-        if machine.call_cost == "measured":
-            cost = self._measured(machine.call_costs)
-            if machine.staging_curve:
-                by_call = self.pageable & self.h2d & (self.small | ~self.sync) & (self.size <= self.staged_size)
-                by_call &= self.staged_machine
-                cost[by_call] += machine.time_of("staging_curve", self.bytes[by_call])  # R3.12
-        else:
-            cost = np.where(in_cuda, np.int64(machine.call_cost), 0)
-        cost[call == CALL.LAUNCH] = machine.launch_cost
-        cost[self.batched] = 0  # R3.9: no calls of their own
-        given = self.rows.cost >= 0
-        cost[given] = self.rows.cost[given]
-        cost[~in_cuda] = 0
-        work = call == CALL.HOST_WORK
-        cost[work] = np.maximum(self.rows.duration[work], 0)
-        return cost if cost.any() else None
-
-    def _late(self) -> dict[int, int]:
-        if self.machine.call_cost != "measured":
-            return {}
-        late = self._measured(self.machine.late_costs)
-        calls = _WANT_STACK[self.call]
-        late[calls & ~self._flag(FLAG.MORE_STACK)] = 0
-        late[(self.rows.flags & FLAG.POOL) != 0] = 0
-        late[self.rows.cost >= 0] = 0  # whoever gives a call's cost gives all of it
-        return _sparse(late)
-
-    def _measured(self, table: Any) -> NDArray[np.int64]:
-        cost = np.zeros(len(self.call), np.int64)
-        for kind in np.unique(self.call).tolist():
-            of_kind = self.call == kind
-            self._entry(cost, of_kind, table, CallKind(kind).name.lower())
-            if kind in (CALL.COPY_ASYNC, CALL.COPY_SYNC):
-                for op in np.unique(self.op[of_kind]).tolist():
-                    name = f"{CallKind(kind).name.lower()}_{OpKind(op).name.lower()}"
-                    self._entry(cost, of_kind & (self.op == op), table, name)
-        if "batch" not in table:  # R3.9: not measured; as one copy costs
-            self._entry(cost, self.call == CALL.BATCH, table, "copy_async")
-        self._entry(cost, (self.call == CALL.RECORD) & self._flag(FLAG.UNTIMED), table, "record_untimed")
-        self._entry(cost, (self.call == CALL.MALLOC_ASYNC) & self._flag(FLAG.FIRST), table, "malloc_async_first")
-        pooled = self._from_live_pool() if "malloc_pooled" in table or "free_pooled" in table else None
-        if pooled is not None:
-            self._entry(cost, (self.call == CALL.MALLOC) & pooled, table, "malloc_pooled")
-            self._entry(cost, (self.call == CALL.FREE) & pooled, table, "free_pooled")
-        return cost
-
-    def _entry(self, cost: NDArray[np.int64], rows: NDArray[np.bool_], table: Any, name: str) -> None:
-        entry = table.get(name)
-        if entry is None or not rows.any():
-            return
-        if isinstance(entry, tuple):
-            cost[rows] = interpolate(entry, np.maximum(self.bytes[rows], 0))
-        else:
-            cost[rows] = round(entry * 1000)
-
-    def _from_live_pool(self) -> NDArray[np.bool_]:
-        """Small blocks share a pool: cheap to take and give back while another small block is allocated (section 4)."""
-        pooled, live = np.zeros(len(self.call), np.bool_), set[int]()
-        rows = np.flatnonzero(_PLAIN[self.call] & (self.size <= 1 << 20))
-        for row in rows.tolist():
-            buffer = int(self.rows.object[row])
-            live.discard(buffer)
-            pooled[row] = bool(live)
-            if self.call[row] == CALL.MALLOC:
-                live.add(buffer)
-        return pooled
 
     def _lock(self) -> NDArray[np.int8]:
         """R4.2."""
@@ -477,7 +389,7 @@ class _Planner:
         lock[(call == CALL.MEMSET_SYNC) & (self.rows.dst == MEMORY.PINNED)] = Lock.HOLDS
         lock[_HOLDERS[call]] = Lock.HOLDS
         lock[(call == CALL.FREE) & ((flags & FLAG.POOL) != 0)] = Lock.FREE
-        lock[(call == CALL.DEVICE_LIMIT) & self._flag(FLAG.MORE_STACK)] = Lock.HOLDS
+        lock[(call == CALL.DEVICE_LIMIT) & self.has(FLAG.MORE_STACK)] = Lock.HOLDS
         lock[call == CALL.GRAPH_BUILD] = Lock.HOLDS_HALF
         return lock
 
@@ -490,7 +402,7 @@ class _Planner:
         if machine.launch_depth_per == "stream":
             takes |= op == OP.HOST_FUNCTION
         else:
-            takes |= (op == OP.RECORD) & ~self._flag(FLAG.UNTIMED)
+            takes |= (op == OP.RECORD) & ~self.has(FLAG.UNTIMED)
         return takes.astype(np.int8)
 
     def _queue_bytes(self, place: NDArray[np.int8]) -> NDArray[np.int64]:
@@ -518,17 +430,11 @@ _ACTION_OF = _table({
     CALL.CAPTURE_END: Action.CAPTURE_END, CALL.GRAPH_BUILD: Action.GRAPH_BUILD, CALL.STORE: Action.STORE,
     CALL.GRAPH_UPDATE: Action.GRAPH_UPDATE,
 })  # fmt: skip
-_BESIDE_CUDA = among(
-    CALL.HOST_WORK, CALL.HOST_READ, CALL.HOST_WRITE, CALL.SEND, CALL.RECEIVE, CALL.REUSE,
-    CALL.STORE,
-)  # fmt: skip
 _HOLDERS = among(
     CALL.MALLOC, CALL.FREE, CALL.HOST_MALLOC, CALL.HOST_FREE, CALL.HOST_REGISTER,
     CALL.HOST_UNREGISTER,
 )  # fmt: skip
-_PLAIN = among(CALL.MALLOC, CALL.FREE)
 _ABOUT_KERNELS = among(CALL.LAUNCH, CALL.GRAPH_BUILD, CALL.FUNCTION_ATTRIBUTES)
-_WANT_STACK = among(CALL.LAUNCH, CALL.DEVICE_LIMIT)
 _COPIES = among(OP.H2D, OP.D2H, OP.D2D, OP.P2P)
 _QUEUED = _COPIES | among(OP.KERNEL, OP.MEMSET, OP.GRAPH, OP.BATCH)  # R6.9
 
@@ -547,8 +453,3 @@ def _share(grid: Grid, machine: Machine) -> Fraction:
     )
     of_an_sm = max(Fraction(need, has) for need, has in needs if has is not None)
     return min(of_an_sm, Fraction(1)) / machine.sms
-
-
-def _sparse(column: NDArray[Any]) -> dict[int, int]:
-    rows = np.flatnonzero(column)
-    return dict(zip(rows.tolist(), column[rows].tolist(), strict=True))
