@@ -196,9 +196,9 @@ def test_names_of_recordings(fake: Any, tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_force_overwrites(fake: Any, tmp_path: Path) -> None:
     path = tmp_path / "a.gapless"
-    path.write_bytes(b"\x93GAPLESS" + b"old" * 1000)  # a recording; --force leaves other files alone
+    path.write_bytes(b"\x93GAPLESS" + b"\xffold" * 1000)  # a recording; --force leaves other files alone
     assert fake.record(path, "--force", command=[fake.program, "3", "0", "exit"]).returncode == 5
-    assert b"old" not in path.read_bytes()
+    assert b"\xffold" not in path.read_bytes()
     assert list(tmp_path.iterdir()) == [path]
 
 
