@@ -23,7 +23,7 @@ CLONE = {"url": "file:///home/me/my%20clone", "dir_info": {"editable": True}}
         ("{", "", "pip install 'gapless[lab]'"),
         ("[]", "", "pip install 'gapless[lab]'"),
         (CLONE, "home = /usr\n", "pip install -e '/home/me/my clone[lab]'"),
-        (CLONE, "home = /usr\nuv = 0.9\n", "uv sync --inexact --extra lab"),
+        (CLONE, "home = /usr\nuv = 0.9\n", "uv sync --no-dev --inexact --extra lab"),
         ({"url": "file:///home/me/clone", "dir_info": {}}, "uv = 0.9", "pip install '/home/me/clone[lab]'"),
         (
             {"url": "https://example.org/gapless", "vcs_info": {"vcs": "git", "commit_id": "0"}},

@@ -16,7 +16,7 @@ def install_line(extra: str) -> str:
     address = str(origin.get("url", ""))
     folder = unquote(address.removeprefix("file://")) if address.startswith("file://") else ""
     if origin.get("dir_info", {}).get("editable"):
-        return f"uv sync --inexact --extra {extra}" if _is_uvs() else f"pip install -e '{folder}[{extra}]'"
+        return f"uv sync --no-dev --inexact --extra {extra}" if _is_uvs() else f"pip install -e '{folder}[{extra}]'"
     if folder:
         return f"pip install '{folder}[{extra}]'"
     if address:
