@@ -476,7 +476,7 @@ def test_messages_name_the_tape_and_the_place(tapes, capsys):
             "receive n (line 6, thread B)\n"
         )
         assert "binary.tape is no tape" in run(capsys, command, "binary.tape")[2]
-        assert "none.tape cannot be read: No such file" in run(capsys, command, "none.tape")[2]
+        assert "none.tape: no such file." in run(capsys, command, "none.tape")[2]
         assert "directory" in run(capsys, command, ".")[2]
 
 

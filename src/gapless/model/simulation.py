@@ -159,6 +159,8 @@ def load_tape(path: str | PathLike[str]) -> Tape:
             raw = file.read(_START)
             if b"\0" not in raw:
                 raw += file.read(LARGEST_TAPE + 1 - len(raw))
+    except FileNotFoundError:
+        raise GaplessError(f"{path}: no such file.") from None
     except (OSError, ValueError) as problem:
         raise GaplessError(f"{path} cannot be read: {getattr(problem, 'strerror', None) or problem}") from None
     if len(raw) > LARGEST_TAPE:
