@@ -544,6 +544,14 @@ def test_runs_are_explored_and_replayed(tapes, capsys):
     assert "1 race, 1 nondeterminism" in out
     status, out, _ = run(capsys, "simulate", "chance.tape", "--replay", choice)
     assert status == 0
+    assert (
+        f"1 race, 1 nondeterminism. More: gapless check chance.tape --replay {choice}\n" in out
+    )  # which says so too, see above
+    on = ("--machine", "teaching launch_cost=1us")
+    found = run(capsys, "check", "chance.tape", "--explore", "60", *on)[1].splitlines()[-1]
+    assert re.search(r" --machine 'teaching launch_cost=1us' --replay [htm]+\d+$", found)
+    played = run(capsys, "simulate", "chance.tape", *on, "--replay", found.split()[-1])[1]
+    assert f". More: {found.removeprefix('Look at it: ')}\n" in played
     status, out, _ = run(capsys, "check", "--json", "chance.tape", "--explore", "60")
     assert json.loads(out)["explored"]["failures"][0]["replay"] == choice
     assert run(capsys, "check", "once.tape", "--explore", "5")[0] == 0

@@ -67,7 +67,8 @@ def check(
         raise GaplessError(f"--explore {explore} is no number of runs.")
     if explore and replay is not None:
         raise GaplessError("--explore looks at many runs, --replay at one. Leave one of the two out.")
-    return (play_as_json if json else _check_as_text)(tapes, checking(machine, explore, replay))
+    play = checking(machine, explore, replay)
+    return play_as_json(tapes, play) if json else _check_as_text(tapes, play, machine)
 
 
 def checking(profile: str | None, explore: int, replay: str | None) -> Callable[[Path], Check | RecordingCheck]:
@@ -107,7 +108,7 @@ def _recording(path: Path) -> RecordingCheck:
         return check(path)
 
 
-def _check_as_text(tapes: Sequence[Path], play: Callable[[Path], Check | RecordingCheck]) -> int:
+def _check_as_text(tapes: Sequence[Path], play: Callable[[Path], Check | RecordingCheck], profile: str | None) -> int:
     from gapless.checking.recordings import RecordingCheck
     from gapless.views import races, recording_check
 
@@ -119,7 +120,7 @@ def _check_as_text(tapes: Sequence[Path], play: Callable[[Path], Check | Recordi
         if isinstance(checked, RecordingCheck):
             lines = recording_check.draw(checked, console, console.options)
         else:
-            lines = races.draw(checked, console, console.options)
+            lines = races.draw(checked, console, console.options, machine=profile)
         write(gap + drawn(console, lines))
         gap = "\n"
     return worst

@@ -129,7 +129,7 @@ def simulate(
         return _draw(tapes, playing(machine, replay), svg)
     if json:
         return play_as_json(tapes, playing(machine, replay))
-    return _simulate_as_text(tapes, playing(machine, replay), animated=play)
+    return _simulate_as_text(tapes, playing(machine, replay), machine, animated=play)
 
 
 Choice = TypeVar("Choice", bound=str)
@@ -161,7 +161,9 @@ def playing(profile: str | None, replay: str | None) -> Callable[[Path], Simulat
     return play
 
 
-def _simulate_as_text(tapes: Sequence[Path], play: Callable[[Path], Simulation], *, animated: bool = False) -> int:
+def _simulate_as_text(
+    tapes: Sequence[Path], play: Callable[[Path], Simulation], profile: str | None, *, animated: bool = False
+) -> int:
     from gapless.views.schedule import draw, draw_summaries, summarise
 
     console, worst = to_console(), DONE
@@ -172,7 +174,7 @@ def _simulate_as_text(tapes: Sequence[Path], play: Callable[[Path], Simulation],
             if animated:
                 _animate(played)
             # Drawn at once and kept as text: the schedules of a long list would not all fit into memory.
-            done.append((summarise(played), drawn(console, draw(played, console, console.options))))
+            done.append((summarise(played), drawn(console, draw(played, console, console.options, machine=profile))))
     if len(tapes) > 1 and done:
         write(drawn(console, draw_summaries([summary for summary, _ in done], console)))
     for i, (_, text) in enumerate(done):

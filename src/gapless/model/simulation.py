@@ -31,12 +31,16 @@ VERSION = 1  # of to_dict(); raised when a key changes its meaning or goes away
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
-    """One run of a program on a machine. ``lines`` gives for each row of the program its line in the tape, if any."""
+    """One run of a program on a machine. ``lines`` gives for each row of the program its line in the tape, if any.
+
+    ``replay`` says which run it is, as exploring calls it.
+    """
 
     name: str
     schedule: Schedule
     expectations: tuple[Expectation, ...]
     lines: NDArray[np.int32]
+    replay: str = "plain"
 
     @cached_property
     def outcomes(self) -> tuple[Outcome, ...]:
@@ -90,7 +94,7 @@ def simulate(
     except DeadlockError as deadlock:
         raise DeadlockError([_placed(tape, row) for row in deadlock.rows], deadlock.rows) from None
     expected = [e for e in tape.expectations if choice == Choice() or e.kind in IN_EVERY_RUN]
-    return Simulation(tape.name, run, tuple(expected), tape.lines)
+    return Simulation(tape.name, run, tuple(expected), tape.lines, str(choice))
 
 
 @dataclass(frozen=True, eq=False)

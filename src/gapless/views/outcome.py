@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from shlex import join
 
 from rich.text import Text
 
@@ -26,6 +27,12 @@ def races_found(played: Simulation) -> str:
     counted = [(word, sum(race.kind is kind for race in races)) for kind, word in RACE_WORDS.items()]
     more = "more than " if races.more else ""
     return more + ", ".join(f"{count:,} {_plural(word, count)}" for word, count in counted if count)
+
+
+def to_check(name: str, machine: str | None, run: str) -> str:
+    """Give the command that checks a run of a tape (``plain`` or as exploring calls it), on the machine asked for."""
+    asked = [] if machine is None else ["--machine", machine]
+    return join(["gapless", "check", name, *asked, *([] if run == "plain" else ["--replay", run])])
 
 
 def expectations_held(played: Simulation) -> str:

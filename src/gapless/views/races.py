@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from shlex import join
 
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
@@ -13,7 +12,7 @@ from gapless.model.races import Access, Race, RaceClass
 from gapless.model.simulation import Check, Simulation
 from gapless.model.unordered import called, why
 from gapless.views import wording
-from gapless.views.outcome import RACE_WORDS, draw_expectations, races_found
+from gapless.views.outcome import RACE_WORDS, draw_expectations, races_found, to_check
 from gapless.views.page import FAULT, GAIN, GUTTER, MOST_RACES, Page, plain
 
 
@@ -22,15 +21,15 @@ def to_text(check: Check, *, width: int) -> str:
     return plain(lambda console, options: draw(check, console, options), width=width)
 
 
-def draw(check: Check, console: Console, options: ConsoleOptions) -> Iterator[Text]:
-    """Draw what the check of one tape found, line by line."""
+def draw(check: Check, console: Console, options: ConsoleOptions, *, machine: str | None = None) -> Iterator[Text]:
+    """Draw what the check of one tape found, line by line. *machine*: what was asked for instead of the tape's."""
     page, played = _Page.on(console, options), check.played
     groups = alike(played)
     yield page.title(played.name, _facts(check))
     yield from page.numbered(groups, lambda number, group: page.race(number, group, played))
     yield from draw_expectations(page, played, alone=check.explored is None)
     if check.explored is not None:
-        yield from page.explored(check.explored, played)
+        yield from page.explored(check.explored, played, machine)
 
 
 def _facts(check: Check) -> str:
@@ -63,7 +62,7 @@ class _Page(Page):
             words = f"{add.statement:<{statements}}  {'after' if add.after else 'before'} {place}"
             yield from self.detail("add" if i == 0 else "", words)
 
-    def explored(self, explored: Exploration, played: Simulation) -> Iterator[Text]:
+    def explored(self, explored: Exploration, played: Simulation, machine: str | None) -> Iterator[Text]:
         """Say what goes wrong in other runs, and how to look at one."""
         yield Text()
         runs = f"{wording.plural(explored.runs, 'run')}, {wording.plural(explored.orders, 'order')} of calls"
@@ -78,7 +77,7 @@ class _Page(Page):
             yield from self.prose(self.foreign(failure.what), label=str(failure.choice), indent=indent)
         if len(explored.failures) > MOST_RACES:
             yield self.line(f"and {len(explored.failures) - MOST_RACES:,} more", "dim")
-        command = join(["gapless", "check", played.name, "--replay", str(explored.failures[0].choice)])
+        command = to_check(played.name, machine, str(explored.failures[0].choice))
         yield from self.prose(self.text(f"Look at it: {command}", "dim"), indent=0)
 
 

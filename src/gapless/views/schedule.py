@@ -19,7 +19,7 @@ from gapless.model.simulation import Simulation
 from gapless.timeline.measure import union
 from gapless.views import wording
 from gapless.views.lanes import LABELS, axis, cells, named
-from gapless.views.outcome import draw_expectations, expectations_held, races_found
+from gapless.views.outcome import draw_expectations, expectations_held, races_found, to_check
 from gapless.views.page import COLORS, FAULT, GUTTER, NARROWEST_LANE, WIDEST_LANE, Page, plain
 from gapless.views.reasons import call_text, engine_label, longest_chain, op_name, why
 
@@ -35,13 +35,15 @@ def to_text(shown: Simulation | Schedule, *, width: int) -> str:
     return plain(lambda console, options: draw(shown, console, options), width=width)
 
 
-def draw(shown: Simulation | Schedule, console: Console, options: ConsoleOptions) -> Iterator[Text]:
-    """Draw one played tape, or a schedule alone, line by line."""
+def draw(
+    shown: Simulation | Schedule, console: Console, options: ConsoleOptions, *, machine: str | None = None
+) -> Iterator[Text]:
+    """Draw one played tape, or a schedule alone, line by line. *machine*: what was asked for instead of the tape's."""
     page = _Page.on(console, options)
     run = shown.schedule if isinstance(shown, Simulation) else shown
     name = shown.name if isinstance(shown, Simulation) else "schedule"
     yield page.title(name, f"machine {run.machine.name}, {_time(run.makespan)}")
-    yield from page.whole(shown)
+    yield from page.whole(shown, machine)
 
 
 def draw_loop(loop: ChunkLoop, played: Simulation, console: Console, options: ConsoleOptions) -> Iterator[Text]:
@@ -87,7 +89,7 @@ def draw_summaries(summaries: Sequence[Summary], console: Console) -> Iterator[T
 class _Page(Page):
     """Where a played tape is drawn."""
 
-    def whole(self, shown: Simulation | Schedule) -> Iterator[Text]:
+    def whole(self, shown: Simulation | Schedule, machine: str | None = None) -> Iterator[Text]:
         """Draw everything but the title."""
         run, lines = (shown.schedule, shown.lines) if isinstance(shown, Simulation) else (shown, _NO_LINES)
         if run.makespan:
@@ -99,7 +101,7 @@ class _Page(Page):
             yield from self.held_up(run, lines)
         yield from self.errors(run, lines)
         if isinstance(shown, Simulation):
-            yield from self.races(shown)
+            yield from self.races(shown, machine)
             yield from draw_expectations(self, shown)
 
     def forms(self, loop: ChunkLoop, run: Schedule) -> Iterator[Text]:
@@ -211,12 +213,12 @@ class _Page(Page):
         if len(failed) > MOST_LANES:
             yield self.line(f"{'':{GUTTER}}and {len(failed) - MOST_LANES:,} more", "dim")
 
-    def races(self, played: Simulation) -> Iterator[Text]:
-        """Say that there are races; what they are is the check's matter."""
+    def races(self, played: Simulation, machine: str | None) -> Iterator[Text]:
+        """Say that there are races; what they are is the check's matter, of this run on this machine."""
         if played.races.errors:
             yield Text()
             words = self.text(f"{races_found(played)}. ", FAULT)
-            words.append_text(self.foreign(f"More: gapless check {played.name}", "dim"))
+            words.append_text(self.foreign(f"More: {to_check(played.name, machine, played.replay)}", "dim"))
             yield from self.prose(words, indent=0)
 
 
