@@ -551,7 +551,7 @@ def test_runs_are_explored_and_replayed(tapes, capsys):
     found = run(capsys, "check", "chance.tape", "--explore", "60", *on)[1].splitlines()[-1]
     assert re.search(r" --machine 'teaching launch_cost=1us' --replay [htm]+\d+$", found)
     played = run(capsys, "simulate", "chance.tape", *on, "--replay", found.split()[-1])[1]
-    assert f". More: {found.removeprefix('Look at it: ')}\n" in played
+    assert f"More:\n{found.removeprefix('Look at it: ')}\n" in played
     status, out, _ = run(capsys, "check", "--json", "chance.tape", "--explore", "60")
     assert json.loads(out)["explored"]["failures"][0]["replay"] == choice
     assert run(capsys, "check", "once.tape", "--explore", "5")[0] == 0
