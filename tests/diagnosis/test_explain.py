@@ -124,6 +124,52 @@ def test_a_window_is_explained_for_itself(made):
     assert second.wall_ms == pytest.approx((timeline.window()[1] - middle) / 1e6)
 
 
+def test_gains_are_those_of_a_window_that_cuts_operations(made):
+    gpu = made.Gpu()
+    host = gpu.host()
+    streams = [gpu.stream(), gpu.stream()]
+    for i in range(8):
+        host.kernel(streams[i % 2], 10 * MS)
+        host.sync()
+    timeline = gpu.timeline()
+    first = int(timeline.ops.start.min())
+    window = {"start_ns": first + 6 * MS, "end_ns": first + 47 * MS}  # 41 ms of five kernels
+    report = explain(timeline, **window, apply=["no-sync"])
+    assert report.wall_ms == 41
+    assert report.replay is not None
+    assert report.prediction is not None
+    assert report.replay.wall_ms == pytest.approx(41, rel=0.01)
+    assert report.replay.untraced_ms == pytest.approx(41, rel=0.01)
+    assert report.prediction.wall_ms * report.prediction.speedup == pytest.approx(report.replay.untraced_ms)
+    assert re.search(
+        r"The window cuts operations: they are replayed whole, 50(\.\d)? ms in all, and gains told for the 41 ms",
+        " ".join(report.notes),
+    )
+
+
+def test_what_lies_around_a_windows_work_is_in_its_time(made):
+    """A window that begins and ends while the device does nothing: no repair makes that shorter."""
+    gpu = made.Gpu()
+    host = gpu.host()
+    host.kernel(0, MS)
+    host.work(20 * MS)
+    for _ in range(16):
+        host.h2d(0, 4 * MIB)
+        host.kernel(0, 80 * US)
+        host.d2h(0, 4 * MIB)
+    host.sync()
+    timeline = gpu.timeline()
+    begins = int(timeline.ops.start[1])
+    busy = explain(timeline, start_ns=begins, apply=["streams=4"])
+    wide = explain(timeline, start_ns=begins - 10 * MS, apply=["streams=4"])
+    assert wide.wall_ms == pytest.approx(busy.wall_ms + 10)
+    for one, other in ((wide.replay.untraced_ms, busy.replay.untraced_ms), (wide.prediction.wall_ms,
+                                                                            busy.prediction.wall_ms)):  # fmt: skip
+        assert one == pytest.approx(other + 10, rel=0.001)
+    assert 1 < wide.prediction.speedup < busy.prediction.speedup
+    assert not any("cuts" in note for note in wide.notes)
+
+
 def test_a_window_without_work_says_so(made):
     gpu = made.Gpu()
     host = gpu.host()
@@ -361,6 +407,20 @@ def test_a_repair_that_finds_nothing_to_change_is_told_apart(made):
     nothing = to_text(explain(gpu.timeline(), apply=["pin"]), width=100)
     assert "Asked for: pin changes nothing: there is nothing to pin" in nothing
     assert "predicted with" not in nothing
+
+
+def test_a_repair_that_adds_nothing_to_the_others_is_told_apart(made):
+    gpu = made.Gpu()
+    made.loop(gpu, each=lambda host, stream, i: host.sync())
+    alone = explain(gpu.timeline(), apply=["no-sync"]).prediction
+    both = explain(gpu.timeline(), apply=["no-sync", "streams=4"]).prediction  # the chunks are in four streams already
+    assert alone is not None
+    assert both is not None
+    assert dict(both.idle) == {"streams=4": "the time is the same with no-sync alone"}
+    assert both.wall_ms == pytest.approx(alone.wall_ms, rel=0.001)
+    fewer = explain(gpu.timeline(), apply=["no-sync", "streams=1"]).prediction
+    assert fewer is not None
+    assert not fewer.idle
 
 
 @pytest.mark.parametrize("repair", sorted(set(REPAIRS) - {"connections", "streams"}))

@@ -247,8 +247,8 @@ ms  ╵0                  ╵5                  ╵10            0%  overlapped
 
 Asked for: streams=4: 6.40 ms, 1.99× faster (1.90 to 2.10)
 All together: no-sync, streams=4: 6.20 ms, 2.06× faster
-The program replayed unchanged takes 12.7 ms, -0.4% from what was measured:
-predictions are no surer than that.
+Replayed unchanged, the device's work takes 12.7 ms, 0.4% less than was
+measured. A prediction is less sure than that; its range says by how much.
 
 Also
 • The first 2 chunks warm up.
@@ -308,10 +308,31 @@ def test_times_without_the_profiler_are_compared_with_each_other(short):
     report = replace(short, findings=(finding,), replay=Replay(wall_ms=12.8, error=-0.00001, untraced_ms=10.0))
     text = " ".join(to_text(report, width=80).split())
     assert "then 8.00 ms instead of 10.0 ms, without the profiler" in text
-    assert "takes 12.8 ms, 0.0% from what was measured" in text
-    assert "Without the profiler's own cost it would take 10.0 ms: gains are counted from that." in text
-    longer = replace(report, replay=Replay(wall_ms=12.8, error=0.0, untraced_ms=14.0))
-    assert "profiler" not in to_text(longer, width=80)
+    assert "takes 12.8 ms, as was measured. A prediction is less sure" in text
+    assert (
+        "Gains are counted from 10.0 ms: the replay from the first call to the return of the last, without the "
+        "profiler's own cost."
+    ) in text
+    longer = replace(report, replay=Replay(wall_ms=12.8, error=0.002, untraced_ms=14.0))
+    text = " ".join(to_text(longer, width=80).split())
+    assert "profiler" not in text
+    assert "then 8.00 ms instead of 14.0 ms, replayed unchanged" in text
+    assert "takes 12.8 ms, 0.2% more than was measured." in text
+    assert "Gains are counted from 14.0 ms: the replay from the first call to the return of the last." in text
+    unknown = replace(report, replay=Replay(wall_ms=12.8, error=0.0, untraced_ms=12.0, taken_out=False))
+    assert "profiler" not in to_text(unknown, width=80)
+    nothing = replace(report, findings=(), replay=Replay(wall_ms=12.8, error=0.0))
+    assert "A prediction" not in to_text(nothing, width=80)
+
+
+def test_repairs_that_no_finding_proposes_are_told_apart(short):
+    beside = {"prefetch=1": "the next input is copied ahead"}
+    together = Prediction(repairs=("no-sync", "prefetch=1"), wall_ms=6.2, speedup=2.06, beside=beside)
+    text = " ".join(to_text(replace(short, together=together), width=80).split())
+    assert (
+        "All together: no-sync, prefetch=1: 6.20 ms, 2.06× faster. No finding proposes prefetch=1; beside the others "
+        "it pays: the next input is copied ahead. "
+    ) in text + " "
 
 
 @pytest.mark.parametrize(

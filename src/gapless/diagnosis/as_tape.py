@@ -95,7 +95,12 @@ def about(report: Report) -> tuple[str, ...]:
              f"{prediction.speedup:.4g} times as fast ({prediction.low:.4g} to {prediction.high:.4g})."]  # fmt: skip
     own = run.host_wall / 1e6
     if abs(own / prediction.wall_ms - 1) > 0.001:
-        lines.append(f"The tape is a stretch from the middle of the run: {own:.6g} ms of it.")
+        is_part = all(replayed.window != report.window for replayed in report.replays)
+        lines.append(
+            f"The tape is a stretch from the middle of the run: {own:.6g} ms of it."
+            if is_part
+            else f"The tape holds the operations of the window, those that it cuts as wholes: {own:.6g} ms."
+        )
     held = run.schedule.makespan / 1e9 - own
     if held > 0.01 * own:
         lines.append(f"Before it, the device is busy for {held:.6g} ms with what was issued earlier.")

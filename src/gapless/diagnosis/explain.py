@@ -31,10 +31,9 @@ from .report import EngineUse, Finding, Report, StepTimes
 from .streams import infer_kinds
 from .waits import Reason
 from .whatif import TRUSTED, WORTH
-from .words import ms, plural
+from .words import ROUNDED, ms, plural
 from .work import Work, gather
 
-ROUNDED = 0.005  # of the window: times with three digits are no nearer
 MINOR = 0.25  # of the window: communication that shows for less does not bind
 ENGINES = {"h2d": Engine.H2D, "sm": Engine.SM, "d2h": Engine.D2H}
 

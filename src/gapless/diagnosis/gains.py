@@ -16,6 +16,7 @@ from .repairs import parse
 from .replay import Run
 from .report import Finding, Prediction, Replay, Replayed
 from .whatif import TRUSTED, WORTH, WhatIf, together
+from .words import ROUNDED, ms
 
 # What often has to come with a repair before it pays: pinned copies need a stream of their own and a host that runs on.
 _WITH = {
@@ -23,6 +24,13 @@ _WITH = {
     "no-sync": ("prefetch=1", "streams=4"),
     "off-default-stream": ("no-sync",),
 }
+# What each of those does beside others, where no finding proposes it.
+_BESIDE = {
+    "no-sync": "the host issues the next work instead of waiting for the last",
+    "streams=4": "copies of one chunk run beside the kernels of others",
+    "prefetch=1": "the next input is copied in a stream of its own while the kernels work on this one",
+}
+_SAME = 0.001  # relative: times nearer to each other are the same
 _LEAST = 0.01  # of the window: a repair whose cause costs less is not tried in sets
 
 
@@ -60,13 +68,14 @@ def gains(case: Case, findings: Sequence[Finding], repairs: Sequence[str], machi
         return Gains(findings=tuple(findings), notes=(f"Nothing is predicted: {problem}",))
     with_gain = tuple(_with_gain(finding, what_if) for finding in findings)
     best = together(what_if, _candidates(case, with_gain, what_if))
+    proposed = {f.repair.name for f in with_gain if f.repair is not None}
     sets = [f.repair.name for f in with_gain if f.repair is not None and f.speedup is not None]
     shown = [*((name,) for name in sets), *((best.repairs,) if best else ()), *((tuple(repairs),) if repairs else ())]
     return Gains(
         findings=with_gain,
         replay=replayed,
-        together=best,
-        prediction=what_if.predict(repairs) if repairs else None,
+        together=best and replace(best, beside={n: _BESIDE[n] for n in best.repairs if n not in proposed}),
+        prediction=_asked(what_if, repairs) if repairs else None,
         repaired=what_if.outcome(repairs).run if repairs else None,
         replays=tuple(
             Replayed(repairs=names, run=what_if.outcome(names).run, window=(what_if.work.start, what_if.work.end))
@@ -82,6 +91,17 @@ def _with_gain(finding: Finding, what_if: WhatIf) -> Finding:
     predicted = what_if.predict([finding.repair.name])
     return replace(finding, wall_ms=predicted.wall_ms, speedup=predicted.speedup, low=predicted.low,
                    high=predicted.high)  # fmt: skip
+
+
+def _asked(what_if: WhatIf, repairs: Sequence[str]) -> Prediction:
+    """Predict the repairs asked for, and say which of them add nothing to the others."""
+    predicted = what_if.predict(repairs)
+    kept, idle = [name for name in repairs if name not in predicted.idle], dict(predicted.idle)
+    for name in reversed(kept):
+        others = [other for other in kept if other != name]
+        if others and abs(what_if.predict(others).wall_ms / predicted.wall_ms - 1) < _SAME:
+            kept, idle[name] = others, f"the time is the same with {', '.join(others)} alone"
+    return replace(predicted, idle=idle)
 
 
 def _candidates(case: Case, findings: Sequence[Finding], what_if: WhatIf) -> list[str]:
@@ -108,9 +128,14 @@ def _notes(what_if: WhatIf) -> tuple[str, ...]:
             "such as event waits, other devices or what host threads wait for, matters here. Do not trust the "
             "predicted gains."
         )
-    if what_if.scale > 1:
+    if what_if.is_part:
         count = len(what_if.work.ops)
         notes.append(f"Gains are predicted from a stretch of {count:,} operations in the middle of the run.")
+    elif what_if.span > (1 + ROUNDED) * what_if.window:
+        notes.append(
+            f"The window cuts operations: they are replayed whole, {ms(what_if.span)} in all, and gains told for the "
+            f"{ms(what_if.window)} of the window."
+        )
     return tuple(notes)
 
 

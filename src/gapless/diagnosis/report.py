@@ -101,7 +101,9 @@ class Replay:
 
     wall_ms: float
     error: float
-    untraced_ms: float | None = None  # the same without what the profiler itself costs, where gapless can tell
+    # From the first call to the return of the last, without what the profiler itself costs, where gapless can tell.
+    untraced_ms: float | None = None
+    taken_out: bool = True  # what the profiler costs is known
 
     def to_dict(self) -> dict[str, Any]:
         """Give the replay as plain values."""
@@ -119,11 +121,13 @@ class Prediction:
     low: float | None = None
     high: float | None = None
     idle: Mapping[str, str] = field(default_factory=dict[str, str])  # repairs that change nothing, and why
+    beside: Mapping[str, str] = field(default_factory=dict[str, str])  # those that no finding proposes, and what for
 
     def to_dict(self) -> dict[str, Any]:
         """Give the prediction as plain values."""
         values: dict[str, Any] = {"repairs": list(self.repairs), "wall_ms": self.wall_ms, "speedup": self.speedup}
         values |= {} if self.low is None else {"low": self.low, "high": self.high}
+        values |= {"beside": dict(self.beside)} if self.beside else {}
         return values | ({"idle": dict(self.idle)} if self.idle else {})
 
 

@@ -56,7 +56,11 @@ class WhatIf:
         self.base = base or reference()
         if (work.end - work.start) * 1_000 >= 2**62:
             raise GaplessError("The run is longer than the model can count (53 days).")
-        self.work, self.scale = _stretch(work)
+        self.window = work.end - work.start  # ns
+        self.work = _stretch(work)
+        self.is_part = self.work is not work
+        self.span = int(self.work.ops.end.max()) - int(self.work.ops.start.min())  # ns, with what the window cuts
+        self._share, self._aside = _place_in(work, self.span, is_part=self.is_part)
         # What other profilers cost was not measured: nothing is taken out.
         self._untraced = {"torch.profiler": UNTRACED, "gapless": RECORDED}.get(work.timeline.format, TRACED)
         self._shop = Shop(machine=self.base, rates=rates)
@@ -86,14 +90,12 @@ class WhatIf:
     @cached_property
     def error(self) -> float:
         """The replay error: signed, relative to the traced window."""
-        measured = int(self.work.ops.end.max()) - int(self.work.ops.start.min())
-        return self.traced.device_wall / max(measured, 1) - 1
+        return self.traced.device_wall / max(self.span, 1) - 1
 
     def replay(self, wall_ms: float) -> Replay:
         """Give the replay of the whole window of *wall_ms*."""
-        return Replay(
-            wall_ms=wall_ms * (1 + self.error), error=self.error, untraced_ms=self.before.host_wall * self.scale / 1e6
-        )
+        return Replay(wall_ms=wall_ms * (1 + self.error), error=self.error, untraced_ms=self._window_ms(self.before),
+                      taken_out=not self._untraced.silent)  # fmt: skip
 
     def outcome(self, repairs: Sequence[str]) -> Outcome:
         """Make repairs one after the other and run the result. Raises GaplessError for a repair that there is not."""
@@ -121,12 +123,17 @@ class WhatIf:
     def predict(self, repairs: Sequence[str]) -> Prediction:
         """Predict the program with these repairs made."""
         outcome = self.outcome(repairs)
-        speedup = self.before.host_wall / max(outcome.run.host_wall, 1)
+        wall_ms = self._window_ms(outcome.run)
+        speedup = self._window_ms(self.before) / max(wall_ms, 1e-6)
         margin = self._margin(outcome) if outcome.changed else 0.0
         return Prediction(
-            repairs=outcome.repairs, wall_ms=outcome.run.host_wall * self.scale / 1e6, speedup=speedup,
-            low=speedup / (1 + margin), high=speedup * (1 + margin), idle=outcome.idle,
+            repairs=outcome.repairs, wall_ms=wall_ms, speedup=speedup, low=speedup / (1 + margin),
+            high=speedup * (1 + margin), idle=outcome.idle,
         )  # fmt: skip
+
+    def _window_ms(self, run: Run) -> float:
+        """How long the window lasts with this run of its work."""
+        return (run.host_wall * self._share + self._aside) / 1e6
 
     def _machine_for(self, script: Script) -> Machine:
         if not script.graph:
@@ -170,14 +177,25 @@ def together(what_if: WhatIf, candidates: Sequence[str]) -> Prediction | None:
     return what_if.predict(best)
 
 
-def _stretch(work: Work) -> tuple[Work, float]:
-    """Give the work itself, or a stretch of it, with how many times the stretch fits into the whole."""
+def _stretch(work: Work) -> Work:
+    """Give the work itself, or a stretch from its middle."""
     if not (work.ops.call >= 0).any():
         raise GaplessError("The timeline does not say which calls issued the work, so it cannot be replayed.")
     count = len(work.ops)
     if count <= LONGEST:
-        return work, 1.0
+        return work
     first = (count - LONGEST) // 2
     start, end = int(work.ops.start[first]), int(work.ops.end[first : first + LONGEST].max())
-    part = gather(work.timeline, work.device, start, end)
-    return part, (work.end - work.start) / max(end - start, 1)
+    return gather(work.timeline, work.device, start, end)
+
+
+def _place_in(work: Work, span: int, *, is_part: bool) -> tuple[float, int]:
+    """Give by what to multiply the time of the replayed work, *span* ns long, and how many ns to add, for the window.
+
+    An operation that the window cuts is replayed whole, as no part of one could be repaired by itself; the window has
+    its share. Before the first and behind the last operation no repair changes anything.
+    """
+    if is_part:
+        return (work.end - work.start) / max(span, 1), 0
+    inside = min(int(work.ops.end.max()), work.end) - max(int(work.ops.start.min()), work.start)
+    return inside / max(span, 1), work.end - work.start - inside

@@ -11,6 +11,7 @@ from gapless.model.kinds import Engine, OpKind
 
 from .work import Ints
 
+ROUNDED = 0.005  # of a time: with three digits it is told no nearer
 UNLIKE = 3  # times the mean of the others, from which the longest wait is told by itself
 MISLED = 1.5  # times the median, above which a mean is that of a few
 ENGINE_WORDS = {Engine.H2D: "H2D copies", Engine.D2H: "D2H copies", Engine.SM: "kernels", Engine.PEER: "peer copies"}

@@ -214,7 +214,7 @@ def _compared(report: Report, repair: _Repair) -> str:
     words = ["To the same scale."]
     if repair.prediction:
         words.insert(0, f"With {telling.predicted(repair.prediction)}.")
-    if telling.untraced(report):
+    if telling.counted_from(report) and telling.without_profiler(report):
         words.append("The prediction is of the program without the profiler.")
     if repair.is_part:
         words.append("It is made from a stretch in the middle of the run, and the measured lanes show that stretch.")

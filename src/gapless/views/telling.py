@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from gapless.diagnosis.report import Finding, Prediction, Report, StepTimes
+from gapless.diagnosis.words import ROUNDED
 from gapless.model.kinds import Engine
 from gapless.views import wording
 from gapless.views.lanes import Lanes
 
 NEGLIGIBLE = 0.005  # of the window: a fault that costs less is told in one line
 NO_GAIN = 1.005  # a smaller speed-up is none
-PROFILED = 0.01  # of the window: a profiler that costs more is told apart from the program
 WORTH = 1.02  # gain below which a repair is not worth a change
 
 _KEYS = {Engine.H2D: "h2d", Engine.SM: "sm", Engine.D2H: "d2h"}
@@ -60,16 +60,26 @@ def gains_nothing(finding: Finding, report: Report) -> bool:
     return report.together is None or finding.repair.name not in report.together.repairs
 
 
-def untraced(report: Report) -> str:
-    """Give the time that gains are counted from, where it is not the measured one: without the profiler's own cost."""
-    untraced = report.replay.untraced_ms if report.replay else None
-    return wording.duration(untraced) if untraced and untraced < (1 - PROFILED) * report.wall_ms else ""
+def counted_from(report: Report) -> str:
+    """Give the time that gains are counted from, where figures tell it from the measured one: that of the replay from
+    the first call to the return of the last, without the profiler's own cost.
+    """
+    counted = report.replay.untraced_ms if report.replay else None
+    return wording.duration(counted) if counted and abs(counted / report.wall_ms - 1) > ROUNDED else ""
 
 
-def signed(share: float) -> str:
-    """Give a difference in percent, with its sign where it is not nothing."""
-    text = f"{share * 100:+.1f}%"
-    return text if text.strip("+-") != "0.0%" else "0.0%"
+def without_profiler(report: Report) -> bool:
+    """Say whether the time that gains are counted from is less than the measured one for want of the profiler."""
+    replay = report.replay
+    return replay is not None and replay.taken_out and (replay.untraced_ms or report.wall_ms) < report.wall_ms
+
+
+def off(error: float) -> str:
+    """Say how far a replayed time is from the measured one."""
+    share = f"{abs(error):.1%}"
+    if share == "0.0%":
+        return "as was measured"
+    return f"{share} {'more' if error > 0 else 'less'} than was measured"
 
 
 def gain(speedup: float, low: float | None, high: float | None) -> str:
@@ -93,6 +103,9 @@ def predicted(prediction: Prediction) -> str:
     if repairs := made(prediction):
         change = gain(prediction.speedup, prediction.low, prediction.high)
         parts.insert(0, f"{', '.join(repairs)}: {wording.duration(prediction.wall_ms)}, {change}")
+    parts += [
+        f"No finding proposes {name}; beside the others it pays: {why}" for name, why in prediction.beside.items()
+    ]
     return ". ".join(parts)
 
 
@@ -101,23 +114,27 @@ def then(finding: Finding, report: Report) -> str:
     if finding.wall_ms is None:
         return ""
     change = f"{wording.duration(finding.wall_ms)} instead of "
-    if without := untraced(report):
-        return f"{change}{without}, without the profiler"
+    if counted := counted_from(report):
+        return f"{change}{counted}, {'without the profiler' if without_profiler(report) else 'replayed unchanged'}"
     return change + wording.duration(report.wall_ms)
 
 
 def predictions(report: Report) -> list[str]:
     """Say what repairs together give, and how far to trust predictions."""
-    lines = [
-        f"{what}: {predicted(prediction)}"
-        for what, prediction in (("Asked for", report.prediction), ("All together", report.together))
-        if prediction
-    ]
+    lines: list[str] = []
+    for what, prediction in (("Asked for", report.prediction), ("All together", report.together)):
+        if prediction:
+            words = predicted(prediction)
+            lines.append(f"{what}: {words}{'.' * (len(prediction.repairs) > 1 and '. ' in words)}")
     if report.replay:
-        lines.append(
-            f"The program replayed unchanged takes {wording.duration(report.replay.wall_ms)}, "
-            f"{signed(report.replay.error)} from what was measured: predictions are no surer than that."
-        )
-        if without := untraced(report):
-            lines.append(f"Without the profiler's own cost it would take {without}: gains are counted from that.")
+        replayed = wording.duration(report.replay.wall_ms)
+        line = f"Replayed unchanged, the device's work takes {replayed}, {off(report.replay.error)}."
+        if lines or any(finding.speedup for finding in report.findings):
+            line += " A prediction is less sure than that; its range says by how much."
+        lines.append(line)
+        if counted := counted_from(report):
+            without = ", without the profiler's own cost" if without_profiler(report) else ""
+            lines.append(
+                f"Gains are counted from {counted}: the replay from the first call to the return of the last{without}."
+            )
     return lines
