@@ -100,7 +100,7 @@ def compare(
 
     *gates* are conditions that *after* must hold: ``"overlapped>=0.6"``, ``"no pageable-copy"``, ``"speedup>=1.1"``;
     ``ok`` says whether all do. The comparison prints itself and gives its facts as ``to_dict()``. Raises GaplessError
-    for a file that is no timeline and a gate that cannot be read.
+    for a file that is no timeline, one without any work of a GPU, and a gate that cannot be read.
     """
     from gapless.diagnosis.compare import compare as compare_reports
     from gapless.diagnosis.compare import read_gate

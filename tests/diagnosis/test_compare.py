@@ -14,6 +14,8 @@ from gapless.diagnosis.compare import compare, hold
 from gapless.diagnosis.report import Prediction
 from gapless.model.errors import GaplessError
 
+ONE_STREAM = "examples/timelines/one-stream.json.gz"
+
 
 @pytest.fixture(scope="module")
 def reports(made):
@@ -97,6 +99,47 @@ def test_it_prints_itself(reports):
     text = str(gapless.compare(*reports, gates=["speedup>=1.5"]))
     assert "Went" in text
     assert "speedup>=1.5: holds" in text
+
+
+@pytest.fixture
+def idle(tmp_path: Path) -> Path:
+    path = tmp_path / "idle.json"
+    path.write_text('{"traceEvents": []}')
+    return path
+
+
+def test_of_nothing_no_gate_holds(idle: Path):
+    held = hold(gapless.explain(idle), ["no pageable-copy", "wall_ms<=1", "overlapped<1"])
+    assert [gate.holds for gate in held] == [False] * 3
+    assert held[0].reason == "no pageable-copy: fails, nothing worked on the GPU"
+    with pytest.raises(GaplessError, match="cannot be read"):
+        hold(gapless.explain(idle), ["overlapped"])
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+@pytest.mark.parametrize("gates", [(), ("--gate", "no pageable-copy"), ("--gate", "wall_ms<=3")])
+@pytest.mark.parametrize("sides", ["before", "after", "both"])
+def test_with_nothing_there_is_nothing_to_compare(idle: Path, capsys, sides, gates, form):
+    names = [idle if sides in (side, "both") else ONE_STREAM for side in ("before", "after")]
+    status, out, err = run(capsys, "compare", *names, *gates, *form)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert f"{idle}: nothing to compare. No GPU activity" in err
+
+
+def test_a_window_without_work_holds_no_gate(made, capsys, monkeypatch):
+    gpu = made.Gpu()
+    host = gpu.host()
+    host.kernel(0, 1_000_000)
+    host.work(10_000_000)
+    host.kernel(0, 1_000_000)
+    timeline, window = gpu.timeline(), ["--from=3ms", "--to=4ms"]
+    monkeypatch.setattr("gapless.timeline.sources.load", lambda path, progress=None: timeline)
+    status, out, _ = run(capsys, "explain", "made.json", *window)
+    assert (status, "No GPU activity in this window" in out) == (0, True)
+    for form in ((), ("--json",)):
+        status, out, err = run(capsys, "explain", "made.json", *window, "--gate", "no single-stream", *form)
+        assert status == 2
+        assert "No GPU activity in this window" in err
 
 
 def run(capsys, *arguments: object) -> tuple[int, str, str]:

@@ -25,7 +25,7 @@ def compare(
 ) -> int:
     """Say what changed between two timelines of a program, and whether the prediction came true.
 
-    Exit status 1 where a gate fails.
+    Exit status 1 where a gate fails, 2 where one of the two has no work of a GPU.
 
     Parameters
     ----------

@@ -99,7 +99,7 @@ def _explain_as_json(timelines: Sequence[Path], asked: Asked, html: Path | None)
             status = WRONG
             continue
         write(json_of(report.to_dict()))
-        status = max(status, _has_work(report, path))
+        status = max(status, _has_work(report, path, asked))
         status = max(status, held(_gates(report, asked), of=path if len(timelines) > 1 else None))
     return status
 
@@ -117,7 +117,7 @@ def _explain_as_text(timelines: Sequence[Path], asked: Asked, html: Path | None,
             complain(_of(path, problem, timelines))
             status = WRONG
             continue
-        status = max(status, _has_work(report, path))
+        status = max(status, _has_work(report, path, asked))
         gates.append((path, _gates(report, asked)))
         # Drawn at once and kept as text: the timelines of a long list would not all fit into memory.
         text = drawn(console, draw(report, console, console.options)) + _gates_as_text(gates[-1][1], console)
@@ -138,9 +138,14 @@ def _of(path: Path, problem: GaplessError, timelines: Sequence[Path]) -> str:
     return message if len(timelines) == 1 or str(path) in message else f"{path}: {message}"
 
 
-def _has_work(report: Report, path: Path) -> int:
-    """A timeline without any work of a GPU is no healthy one: the report says so, and so does the status."""
-    if report.wall_ms or len(report.timeline.ops):
+def _has_work(report: Report, path: Path, asked: Asked) -> int:
+    """A timeline without any work of a GPU is no healthy one: the report says so, and so does the status.
+
+    One of another device, or of another window, is a fact; a gate that is to be held against it cannot be judged.
+    """
+    from gapless.diagnosis.compare import has_work
+
+    if (report.wall_ms or len(report.timeline.ops)) and (not asked.gates or has_work(report)):
         return DONE
     complain(f"{path}: {report.headline}")
     return WRONG

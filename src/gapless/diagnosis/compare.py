@@ -65,7 +65,7 @@ class Comparison:
 
     before: Report
     after: Report
-    speedup: float  # of the measured windows, profiler and all; 0 where one has no work
+    speedup: float  # of the measured windows, profiler and all
     untraced: float | None  # the same of both replayed without the profiler
     went: tuple[Finding, ...]  # causes of before that are not in after: faults of at least 1 % of the time, verdicts
     came: tuple[Finding, ...]  # the other way round
@@ -116,11 +116,14 @@ class Comparison:
 def compare(before: Report, after: Report, gates: Sequence[str] = ()) -> Comparison:
     """Compare two reports of one program, and hold *gates* against the second.
 
-    Raises GaplessError for a gate that cannot be read.
+    Raises GaplessError for a gate that cannot be read, and where one of the two has no work of a GPU.
     """
     read = [read_gate(text, speedup=True) for text in gates]
+    for report in (before, after):
+        if not report.wall_ms or not has_work(report):
+            raise GaplessError(f"{report.source}: nothing to compare. {report.headline}")
     old, new = _causes(before), _causes(after)
-    speedup = before.wall_ms / after.wall_ms if before.wall_ms and after.wall_ms else 0.0
+    speedup = before.wall_ms / after.wall_ms
     return Comparison(
         before=before, after=after, speedup=speedup, untraced=_untraced(before, after),
         went=tuple(finding for cause, finding in old.items() if cause not in new),
@@ -131,9 +134,20 @@ def compare(before: Report, after: Report, gates: Sequence[str] = ()) -> Compari
     )  # fmt: skip
 
 
+def has_work(report: Report) -> bool:
+    """Tell whether the GPU did anything in what a report explains: of nothing, no gate holds."""
+    return report.work is not None
+
+
 def hold(report: Report, gates: Sequence[str]) -> tuple[Gate, ...]:
-    """Hold gates against one report. Raises GaplessError for one that cannot be read."""
-    return tuple(gate(report, None) for gate in [read_gate(text, speedup=False) for text in gates])
+    """Hold gates against one report; where nothing worked on the GPU, none holds.
+
+    Raises GaplessError for one that cannot be read.
+    """
+    read = [read_gate(text, speedup=False) for text in gates]
+    if not has_work(report):
+        return tuple(Gate(gate=text, holds=False, got="nothing worked on the GPU") for text in gates)
+    return tuple(gate(report, None) for gate in read)
 
 
 # What changed
@@ -299,4 +313,4 @@ def _no(text: str, cause: str) -> Callable[[Report, float | None], Gate]:
     return gate
 
 
-__all__ = ["Change", "Comparison", "Gate", "compare", "gate_names", "hold", "read_gate"]
+__all__ = ["Change", "Comparison", "Gate", "compare", "gate_names", "has_work", "hold", "read_gate"]

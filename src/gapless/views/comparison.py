@@ -54,8 +54,6 @@ def draw_gates(gates: Sequence[Gate], page: Page) -> Iterator[Text]:
 
 
 def _headline(comparison: Comparison) -> str:
-    if not comparison.speedup:
-        return "One of the two has no work on its device: there is nothing to compare."
     said = f"{comparison.speedup:.3g} times as fast, as traced"
     if comparison.untraced is not None:
         said += f"; {comparison.untraced:.3g} times with what the profiler costs taken out on both sides"
