@@ -847,3 +847,19 @@ def test_every_free_is_remembered():
     allocated, freed, used = s.malloc(x), program.free(x), s.kernel(1 * ms, reads=[x])
     found = {tuple(sorted((race.first.row, race.second.row))) for race in run_of(program, go).errors}
     assert found == {(allocated, freed), (freed, used)}
+
+
+def test_synchronising_with_an_event_is_about_the_record_that_it_stood_for():
+    """R5.2, R5.9: another thread records it once more, and that record is over first."""
+    program = Program()
+    a, b, go = program.stream("a", NON_BLOCKING), program.stream("b", NON_BLOCKING), program.word("go")
+    x, event = program.buffer("X", 100, MemoryKind.PINNED), program.event("e")
+    a.wait_value(go, 9)
+    a.d2h(1 * ms, 100, src=program.buffer("D", 100), dst=x)
+    a.record(event)
+    event.sync()
+    program.read(x)
+    with program.thread("T"):
+        program.host(1 * ms)
+        b.record(event)
+    assert not run_of(program, go).errors

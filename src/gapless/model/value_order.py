@@ -76,7 +76,7 @@ class ValueWalk(Walk):
         if call in (CALL.SYNC_STREAM, CALL.QUERY) and self._on[row] >= 0:
             return not self._is_held([self._on[row], *self._fenced_by(self._on[row])], row)
         if call in (CALL.SYNC_EVENT, CALL.QUERY):
-            return self._stands_for.get(self._objects[row], -1) in {-1, *self._done}
+            return self._is_over(self._stood_for(row))
         return True
 
     def _make(self, row: int) -> Iterator[Step]:
@@ -84,7 +84,7 @@ class ValueWalk(Walk):
         op = self._ops[row]
         self._at, self._mine = self._number[row], None
         if op < 0:
-            self._about[row] = self._stands_for.get(self._objects[row], -1)
+            self._stood_for(row)
             yield self._call(row)
             self._done.add(row)
         elif row not in self._batched and not self._failed(row):
@@ -105,6 +105,13 @@ class ValueWalk(Walk):
             if op == OP.GRAPH:
                 self._launches.setdefault(thing, []).append(row)
 
+    def _stood_for(self, row: int) -> int:
+        """Give the record that an event stood for when its call had its turn, however long that waits; -1 none."""
+        return self._about.setdefault(row, self._stands_for.get(self._objects[row], -1))
+
+    def _is_over(self, row: int) -> bool:
+        return row < 0 or row in self._done
+
     # ---------------------------------------------------------------------------------------------------- operations
 
     def _stands_in(self, row: int) -> list[int]:
@@ -119,9 +126,9 @@ class ValueWalk(Walk):
         op, stream, stands_in = self._ops[row], self._streams[self._on[row]], self._stands_in(row)
         if any(self._held[s][0] != row for s in stands_in):
             return False
-        if op in (OP.WAIT_VALUE, OP.MALLOC) and self._happened.behind.get(row, -1) not in {-1, *self._done}:
+        if op in (OP.WAIT_VALUE, OP.MALLOC) and not self._is_over(self._happened.behind.get(row, -1)):
             return False
-        if op == OP.WAIT and self._about[row] not in {-1, *self._done}:
+        if op == OP.WAIT and not self._is_over(self._about[row]):
             return False
         if op == OP.GRAPH and self._launches[self._objects[row]][0] != row:
             return False  # R7.1: behind the launch before, wherever that stands
