@@ -215,7 +215,7 @@ def test_out_of_memory_in_the_kernel_shrinks_the_ring_once() -> None:
             raise cupy.cuda.memory.OutOfMemoryError(1, 1, 1)
         return 2 * a + 1
 
-    with Pipeline(kernel, arrays="cupy", chunk=1 << 20) as pipe, pytest.warns(ResourceWarning, match="ran out"):
+    with Pipeline(kernel, arrays="cupy", chunk=1 << 20) as pipe, pytest.warns(RuntimeWarning, match="ran out"):
         assert np.array_equal(pipe(X), Y)
 
 

@@ -70,7 +70,7 @@ def test_what_has_arrived_is_not_done_again_when_memory_runs_out(
         x[:] = X
         with (
             Pipeline(lambda a: 2 * a + 1, device=device, slots=4, threads=threads, chunk=4000) as pipe,
-            pytest.warns(ResourceWarning, match="Memory ran out"),
+            pytest.warns(RuntimeWarning, match="Memory ran out"),
         ):
             pipe(x, out=x)
         assert np.array_equal(x, Y)

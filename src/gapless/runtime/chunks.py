@@ -53,10 +53,17 @@ def cut(inputs: Sequence[HostArray], spans: Iterable[tuple[int, int]], index: in
 
 
 def spans_of(first: int, after: int, rows: int) -> list[tuple[int, int]]:
-    """Divide the rows *first* to *after* into chunks of *rows*; no rows are one empty chunk."""
+    """Divide the rows *first* to *after* into chunks of *rows*; no rows are one empty chunk.
+
+    A last chunk of one row gets a second one from its neighbour: what has one row could be a result of rows or of
+    chunks, and which of both must not depend on the chunk that happens to be through first.
+    """
     if first >= after:
         return [(first, after)]
-    return [(start, min(start + rows, after)) for start in range(first, after, rows)]
+    spans = [(start, min(start + rows, after)) for start in range(first, after, rows)]
+    if rows > 2 and len(spans) > 1 and after - spans[-1][0] == 1:
+        spans[-2:] = [(spans[-2][0], after - 2), (after - 2, after)]
+    return spans
 
 
 def without(done: Iterable[tuple[int, int]], rows: int) -> list[tuple[int, int]]:

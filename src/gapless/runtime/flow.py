@@ -7,6 +7,7 @@ them. A slot gets its next chunk when the results of the last one are out of its
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from math import prod
@@ -71,6 +72,7 @@ class Run:
         self.sink = sink
         self.log = log
         self.threads = threads
+        self.process = os.getpid()
         self.crew: Crew | None = None  # while the run goes on
         self.flights: deque[Flight] = deque()  # in the ring, oldest first
         self.waiting: deque[Flight] = deque()  # those not issued yet
@@ -372,11 +374,13 @@ class Run:
 
     def drain(self) -> None:
         """Wait until nothing is in flight any more; buffers and the user's memory are free then."""
-        crew, self.crew = self.crew, None
+        if self.process != os.getpid():  # a child that was forked meanwhile: nothing here is at work in it
+            return
         try:
-            if crew is not None:
-                for copied in crew.close():  # nothing is given to the device after this
+            if self.crew is not None:
+                for copied in self.crew.close():  # nothing is given to the device after this
                     self.hear(copied)
+                self.crew = None
         finally:
             for flight in self.flights:
                 if flight.done is not None:

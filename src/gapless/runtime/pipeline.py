@@ -57,6 +57,8 @@ PRIORITIES = {"low": 0, "normal": 0, "high": -100}  # clamped by the driver (R6.
 BATCH_SLOTS = 8  # of a stream that is not staged: enough that the link is busy while the caller looks at results
 LOW_AHEAD, LOW_CHUNK = 2, 4 << 20  # so few and so small copies that those of others get through between
 
+MOST = {"threads": 1024, "slots": 1 << 16, "rows": 1 << 48}  # more is a mistake
+
 Size = int | str
 Progress = bool | Callable[[int, int], None]
 
@@ -103,6 +105,8 @@ class Pipeline:
             raise GaplessError(f"priority is low, normal or high, not {priority!r}.")
         if launch is not None and not callable(launch):
             raise GaplessError("launch= is a function that launches the kernel.")
+        if reduce is not None and not callable(reduce):
+            raise GaplessError("reduce= is a function of two results that gives one.")
         if staging not in (None, "threads", "register"):
             raise GaplessError(f"staging is threads or register, not {staging!r}.")
         low = priority == "low"
@@ -504,6 +508,8 @@ class _Run:
         self._done = self._moved = 0
         self._progress: Callable[[int, int], None] | None = None
         if progress:
+            if progress is not True and not callable(progress):
+                raise GaplessError("progress= is True, or a function of the rows done and all rows.")
             self._progress = self._show if progress is True else progress
         self._aligned = self._shown = monotonic()
 
@@ -523,7 +529,7 @@ class _Run:
         slots = max(plan.slots // 2, 1)
         note = _out_of_memory(plan, again=False)
         self.notes.append(note)
-        warnings.warn(note, ResourceWarning, stacklevel=4)
+        warnings.warn(note, RuntimeWarning, stacklevel=4)
         threads = plan.threads if self._device.pools else min(plan.threads, slots)
         self.plan = replace(plan, slots=slots, streams=slots, threads=threads, memory=plan.memory // 4,
                             ahead=min(plan.ahead, slots), why=(*plan.why, note))  # fmt: skip
@@ -544,9 +550,11 @@ class _Run:
         wall = max(self._device.now_ns() - self.started, 1)
         share = f"{done / rows:4.0%}" if rows else f"{done} rows"
         left = f", {wall * (rows - done) / max(done, 1) / 1e9:.0f} s left" if rows and done < rows else ""
-        print(
-            f"\r{share}  {self._moved / wall:.3g} GB/s{left}   ", end="\n" if last else "", file=sys.stderr, flush=True
-        )
+        line = f"\r{share}  {self._moved / wall:.3g} GB/s{left}   "
+        try:
+            print(line, end="\n" if last else "", file=sys.stderr, flush=True)
+        except (OSError, ValueError):  # full, or closed: no reason to end a run
+            self._progress = None
 
 
 class _Timed:
@@ -673,6 +681,8 @@ def _count(name: str, value: int | None, least: int) -> int | None:
     count = _whole(name, value)
     if count < least:
         raise GaplessError(f"{name}= must be at least {least}, not {value}.")
+    if count > MOST.get(name, count):
+        raise GaplessError(f"{name}= must be at most {MOST[name]}, not {value}.")
     return count
 
 

@@ -46,11 +46,11 @@ class Journal:
         }  # fmt: skip
         self._waiting: list[tuple[int, int]] = []
         self._flushed = monotonic()
-        if self._path.exists() and not (
-            self._path.is_file() or self._path.is_dir()
-        ):  # a pipe would be waited for, a device read without end
-            raise GaplessError(f"resume={self._path} is no file. Name one that is there or can be made.")
         with self._access():
+            if self._path.exists() and not (
+                self._path.is_file() or self._path.is_dir()
+            ):  # a pipe would be waited for, a device read without end
+                raise GaplessError(f"resume={self._path} is no file. Name one that is there or can be made.")
             try:
                 self.done = self._read(self._path.read_bytes())
             except FileNotFoundError:
@@ -95,8 +95,11 @@ class Journal:
     def _access(self) -> Iterator[None]:
         try:
             yield
-        except OSError as problem:
-            raise GaplessError(f"resume={self._path}: {problem.strerror or problem}.") from None
+        except (OSError, ValueError) as problem:  # ValueError: no name that a file can have
+            if isinstance(problem, GaplessError):
+                raise
+            why = getattr(problem, "strerror", None) or problem
+            raise GaplessError(f"resume={str(self._path)!r}: {why}.") from None
 
     def _create(self) -> None:
         """Write the first line beside the file and link it there, which never replaces what is there already."""
@@ -131,7 +134,9 @@ class Journal:
         end = len(lines[0]) + 1
         for line in lines[1:-1]:  # the last is empty, or was cut off
             match _parsed(line):
-                case [int(first), int(after)]:
+                case [int(first), int(after)] if type(first) is type(after) is int and (
+                    0 <= first <= after <= self._run["rows"]
+                ):
                     spans.append((first, after))
                     end += len(line) + 1
                 case _:  # the disk lost it: this and what was written later is done again

@@ -41,8 +41,8 @@ class Threads:
         if self._threads[lane] is None:
             name = f"gapless-staging-{lane}"
             thread = threading.Thread(target=self._work, args=(self._lanes[lane],), name=name, daemon=True)
-            self._threads[lane] = thread
             thread.start()
+            self._threads[lane] = thread
 
     def next(self) -> Copied:
         """Wait until some lane is done with something, and say what."""

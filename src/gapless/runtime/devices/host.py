@@ -6,11 +6,13 @@ of the interpreter's lock, as NumPy's do: the chunks of different slots are then
 
 from __future__ import annotations
 
+import _thread
 import os
 import platform
 import threading
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import prod
 from time import perf_counter_ns
 from typing import Any, cast
@@ -25,6 +27,8 @@ from gapless.runtime.kernels import name_of
 from . import DeviceArray, HostArray, Job, KernelOptions, Launch, Source
 from .crew import Threads, copy
 
+PATIENCE = 0.1  # seconds after which who waits looks by himself
+
 
 def open_device(number: int = 0) -> Host:
     """Give the host; there is one."""
@@ -34,22 +38,27 @@ def open_device(number: int = 0) -> Host:
 
 
 class Event:
-    """Done when its work is over; never recorded, it is done."""
+    """Done when its work is over; never recorded, it is done.
 
-    __slots__ = ("_done", "_time")
+    Made of a bare lock, which is held while there is work: an exception that comes at any moment, such as Ctrl-C,
+    leaves nothing half done in it, as it may in threading.Event.
+    """
+
+    __slots__ = ("_pending", "_time")
 
     def __init__(self) -> None:
-        self._done = threading.Event()
-        self._done.set()
+        self._pending: Any = None
         self._time = 0
 
     def wait(self) -> None:
         """Wait until the work before the event is over."""
-        self._done.wait()
+        while (pending := self._pending) is not None:
+            if pending.acquire(timeout=PATIENCE):  # else another who waits may have been stopped while it held it
+                pending.release()
 
     def done(self) -> bool:
         """Tell whether the work before the event is over."""
-        return self._done.is_set()
+        return self._pending is None
 
     def time_ns(self) -> int:
         """Give when it was over."""
@@ -57,12 +66,16 @@ class Event:
 
     def expect(self) -> None:
         """Take the event back: it now stands for work that is not over."""
-        self._done.clear()
+        pending = threading.Lock()
+        pending.acquire()
+        self._pending = pending
 
     def happen(self) -> None:
         """Say that the work is over."""
         self._time = perf_counter_ns()
-        self._done.set()
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.release()
 
 
 class Memory:
@@ -85,23 +98,49 @@ def as_array(block: HostArray, offset: int, shape: tuple[int, ...], dtype: np.dt
     return block[offset : offset + size].view(dtype).reshape(shape)
 
 
+@dataclass(slots=True, eq=False)
+class _Work:
+    """One piece of a stream's work."""
+
+    commands: Callable[[], None]
+    event: Event | None
+    begun: bool = False
+
+    def end(self) -> None:
+        """Say that it is over."""
+        if self.event is not None:
+            self.event.happen()
+
+
 class Stream:
-    """Work in order, by a thread that lives while there is work: an idle stream has none."""
+    """Work in order, by a thread that lives while there is work: an idle stream has none.
+
+    The thread is started by one call of C, which an exception cannot come into.
+    """
 
     def __init__(self) -> None:
-        self._work: deque[tuple[Callable[[], None], Event | None]] = deque()
+        self._work: deque[_Work] = deque()
         self._lock = threading.Lock()
         self._working = False
 
     def submit(self, kind: OpKind, commands: Callable[[], None], event: Any, size: int = 0) -> None:
         """Add work, then record the event."""
-        if event is not None:
-            event.expect()
-        with self._lock:
-            self._work.append((commands, event))
-            start, self._working = not self._working, True
-        if start:
-            threading.Thread(target=self._run, name="gapless-stream", daemon=True).start()
+        work, start = _Work(commands, event), False
+        try:
+            if event is not None:
+                event.expect()
+            with self._lock:
+                self._work.append(work)
+                start, self._working = not self._working, True
+            if start:
+                _thread.start_new_thread(self._run, ())
+        except BaseException:  # no thread could be started, or Ctrl-C: nobody is to wait for what will not be done
+            with self._lock:
+                if not work.begun:
+                    self._work = deque(other for other in self._work if other is not work)
+                    self._working = self._working and not start
+                    work.end()
+            raise
 
     def h2d(self, target: DeviceArray, source: HostArray) -> None:
         """Copy to the device."""
@@ -117,12 +156,12 @@ class Stream:
                 if not self._work:
                     self._working = False
                     return
-                commands, event = self._work.popleft()
+                work = self._work.popleft()
+                work.begun = True
             try:
-                commands()
+                work.commands()
             finally:
-                if event is not None:
-                    event.happen()
+                work.end()
 
 
 class Host:
@@ -208,6 +247,8 @@ def numpy_launch(kernel: Any, where: str) -> Launch:
 
 def _array(given: Any, kernel: Any) -> HostArray:
     """Take what a kernel gave as an array. Raises GaplessError for text and for whatever else is no array or number."""
+    if isinstance(given, np.ma.MaskedArray):
+        raise GaplessError(f"{name_of(kernel)} gave a masked array. Give its .filled(...), or its .data.")
     array = None if isinstance(given, str | bytes) else np.asarray(given)
     if array is None or array.dtype.hasobject:
         what = (

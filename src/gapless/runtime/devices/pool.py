@@ -60,7 +60,7 @@ def load() -> Library | str:
     try:
         return Library(_BROUGHT if _BROUGHT.is_file() else compile_here(native.cache_folder()))
     except (GaplessError, OSError, AttributeError, RuntimeError) as problem:
-        return str(problem).partition("\n")[0]
+        return str(problem).partition("\n")[0].rstrip(":")
 
 
 def compile_here(root: Path, *, delays: bool = False) -> Path:
@@ -86,6 +86,7 @@ class Pool:
         failed: Callable[[int], BaseException],
     ) -> None:  # fmt: skip
         self._library, self._failed = library, failed
+        self._process = os.getpid()  # a child has none of the threads
         self._crew: int | None = library.slow.gapless_crew_open(threads, wait, enter, context)
         if not self._crew:
             raise MemoryError("The system gives no threads to copy with.")
@@ -97,6 +98,8 @@ class Pool:
 
     def submit(self, lane: int, token: Any, copies: Copies) -> None:
         """Ask for copies; ``next`` will give the token back."""
+        if self._crew is None:
+            raise RuntimeError("this crew is closed")
         parts, grids = _parts(copies.pairs)
         if parts is None:
             self._copy_here(token, copies)
@@ -138,20 +141,26 @@ class Pool:
         return Copied(token, (news.begun, news.ended), news.worked)
 
     def close(self) -> list[Copied]:
-        """Let the threads finish what they are at, drop the rest, wait until they are gone; give what is news."""
-        crew, self._crew = self._crew, None
-        news = list(self._here)
-        self._here.clear()
-        if crew is None:
-            return news
-        try:
-            self._library.slow.gapless_crew_stop(crew)
-            while self._library.quick.gapless_crew_next(crew, 0, self._place):
+        """Let the threads finish what they are at, drop the rest, wait until they are gone; give what is news.
+
+        Ctrl-C may come at any moment: until the threads are gone, all that they look at is kept, and ``close`` can be
+        called again.
+        """
+        news: list[Copied] = []
+        if self._crew is not None and self._process == os.getpid():
+            self._library.slow.gapless_crew_stop(self._crew)
+            while self._library.quick.gapless_crew_next(self._crew, 0, self._place):
                 news.append(self._heard())
-        finally:
+            crew, self._crew = self._crew, None
             self._library.quick.gapless_crew_free(crew)
-            self._known.clear()
+        news += self._here
+        self._here.clear()
+        self._known.clear()
         return news
+
+    def __del__(self) -> None:
+        if getattr(self, "_crew", None) is not None:
+            self.close()
 
 
 # ------------------------------------------------------------------------------------------ what is to be copied

@@ -29,6 +29,8 @@ enum {
     FEW = 4096,      /* bytes that are not worth going past the cache */
 };
 
+static const int FAULTS[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT};
+
 /* Memory to copy. Without a grid it is contiguous on both sides. A grid holds: the number of dimensions, the bytes of
  * an element, the length of each dimension, the step in bytes of each in the target, and that in the source. */
 struct part {
@@ -63,7 +65,7 @@ struct crew {
     pthread_cond_t news; /* a task is done */
     struct queue waiting, ready, done;
     int64_t idle; /* threads that have nothing to do */
-    int stopped;
+    int stopped, joined;
     int (*synchronize)(void *event);
     int (*enter)(void *context);
     void *context;
@@ -323,9 +325,12 @@ static void *wait_for_events(void *given)
 
 /* ------------------------------------------------------------------------------------------------- for Python */
 
-/* End all threads; tasks that were not begun are dropped. What is done can still be heard. */
+/* End all threads; tasks that were not begun are dropped. What is done can still be heard. A second call does nothing. */
 EXPORT void gapless_crew_stop(struct crew *crew)
 {
+    if (crew->joined)
+        return;
+    crew->joined = 1;
     pthread_mutex_lock(&crew->lock);
     crew->stopped = 1;
     pthread_cond_broadcast(&crew->work);
@@ -351,7 +356,8 @@ EXPORT void gapless_crew_free(struct crew *crew)
 }
 
 /* Start a crew of so many threads and the waiter, who first calls *enter* with *context* and calls *synchronize* with
- * each event. NULL where the system gives no memory or no thread. Signals are left to the threads that are there. */
+ * each event. NULL where the system gives no memory or no thread. Signals are left to the threads that are there, but
+ * for those of faults, which are the thread's own. */
 EXPORT struct crew *gapless_crew_open(int threads, int (*synchronize)(void *), int (*enter)(void *), void *context)
 {
     struct crew *crew = calloc(1, sizeof *crew + (size_t)threads * sizeof crew->thread[0]);
@@ -368,6 +374,8 @@ EXPORT struct crew *gapless_crew_open(int threads, int (*synchronize)(void *), i
     crew->synchronize = synchronize, crew->enter = enter, crew->context = context;
     sigset_t all, before;
     sigfillset(&all);
+    for (size_t i = 0; i < sizeof FAULTS / sizeof *FAULTS; i++)
+        sigdelset(&all, FAULTS[i]);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int failed = pthread_create(&crew->waiter, NULL, wait_for_events, crew);
     if (failed) {
