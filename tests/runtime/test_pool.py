@@ -281,3 +281,74 @@ def test_the_ring_is_right_whatever_the_order(monkeypatch: pytest.MonkeyPatch, t
             batches = [x[: 7 * length] for length in range(1, 40)]
             for got, batch in zip(pipe.stream(iter(batches)), batches, strict=True):
                 assert np.array_equal(got, 2 * batch + 1)
+
+
+def test_a_library_that_was_cut_off_is_compiled_again(tmp_path: Path) -> None:
+    library()
+    path = pool.compile_here(tmp_path)
+    whole = path.read_bytes()
+    assert native.is_whole(path)
+    for length in (0, 3, 63, 64, 1000, len(whole) // 2, len(whole) - 1):
+        path.unlink()
+        path.write_bytes(whole[:length])
+        assert not native.is_whole(path)
+    path.write_bytes(b"#" * len(whole))
+    assert not native.is_whole(path)
+    assert pool.compile_here(tmp_path).read_bytes() == whole
+
+
+class Interrupted:
+    """Calls of the library, the first of which Ctrl-C comes before."""
+
+    def __init__(self, calls: Any, name: str) -> None:
+        self._calls, self._name, self.left = calls, name, 1
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self._name and self.left:
+            self.left -= 1
+            raise KeyboardInterrupt
+        return getattr(self._calls, name)
+
+
+@pytest.mark.parametrize(("how", "name"), [("slow", "stop"), ("quick", "next"), ("quick", "free")])
+def test_closing_can_be_interrupted(monkeypatch: pytest.MonkeyPatch, how: str, name: str) -> None:
+    """What threads may still look at is kept until they are gone, and close can be called again."""
+    before = _tasks()
+    played = Played(2)
+    threads = _tasks() - before
+    source, target = np.ones(1 << 22, np.uint8), np.zeros(1 << 22, np.uint8)
+    played.pool.submit(0, "copy", Copies([(target, source)]))
+    there = played.pool._library
+    with monkeypatch.context() as patched:
+        patched.setattr(there, how, Interrupted(getattr(there, how), f"gapless_crew_{name}"))
+        with pytest.raises(KeyboardInterrupt):
+            played.pool.close()
+        assert played.pool._known or name != "stop"
+        played.pool.close()
+    assert not threads & _tasks()
+    assert not played.pool._known
+    assert target.all() or not target.any()
+
+
+def test_a_crew_that_is_forgotten_ends() -> None:
+    before = _tasks()
+    played = Played(2)
+    threads = _tasks() - before
+    assert len(threads) == 3
+    played.pool = None  # pyright: ignore[reportAttributeAccessIssue]
+    assert not threads & _tasks()
+
+
+def test_a_forked_child_leaves_the_crew_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of its threads is there."""
+    before = _tasks()
+    played = Played(2)
+    threads = _tasks() - before
+    with monkeypatch.context() as child:
+        child.setattr("gapless.runtime.devices.pool.os.getpid", lambda: -1)
+        assert played.pool.close() == []
+    assert threads <= _tasks()
+    played.pool.close()
+    assert not threads & _tasks()
+    with pytest.raises(RuntimeError, match="closed"):
+        played.pool.submit(0, 0, Copies([]))

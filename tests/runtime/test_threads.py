@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import threading
 from typing import Any
 
 import numpy as np
 import pytest
 
+from gapless.model.errors import GaplessError
+from gapless.runtime.devices import host
 from gapless.runtime.pipeline import Pipeline
 from staged_host import StagedHost
 
@@ -91,3 +95,83 @@ def test_a_failing_kernel_among_many_lanes(pools: bool) -> None:
             with pytest.raises(LookupError) as caught:
                 pipe(X)
             assert "chunk 5 (rows 5000 to 6000)" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("refused", [0, 1])
+def test_a_stream_whose_thread_cannot_start_is_an_error_and_no_wait(
+    monkeypatch: pytest.MonkeyPatch, refused: int
+) -> None:
+    start, asked = host._thread.start_new_thread, [0]
+
+    def refuse(*args: Any) -> int:
+        asked[0] += 1
+        if asked[0] == refused + 1:
+            raise RuntimeError("can't start new thread")
+        return start(*args)
+
+    with Pipeline(lambda a: 2 * a + 1, device="host", slots=2, chunk=20_000) as pipe:
+        with monkeypatch.context() as patched:
+            patched.setattr(host._thread, "start_new_thread", refuse)
+            with pytest.raises(RuntimeError, match="can't start") as caught:
+                pipe(X)
+        assert "this happened in chunk" in caught.value.__notes__[0]
+        assert np.array_equal(pipe(X), Y)
+
+
+@pytest.mark.parametrize("lane", [0, 2])
+def test_a_lane_whose_thread_cannot_start_is_told(monkeypatch: pytest.MonkeyPatch, lane: int) -> None:
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == f"gapless-staging-{lane}":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with (
+        Pipeline(lambda a: a, device=StagedHost(), slots=3, threads=3, chunk=4000) as pipe,
+        pytest.raises(RuntimeError, match="can't start") as caught,
+    ):
+        pipe(X)
+    assert f"chunk {lane} " in caught.value.__notes__[0]
+
+
+def test_whether_results_are_rows_does_not_depend_on_who_is_first() -> None:
+    """A last chunk of one row would look like both."""
+    for _ in range(20):
+        with Pipeline(lambda a: a.sum(keepdims=True), device="host", slots=3, chunk=4 * 1000) as pipe:
+            got = pipe(np.ones(10_001, np.float32))
+        assert got.tolist() == [1000.0] * 9 + [999.0, 2.0]
+
+
+def test_a_progress_that_cannot_be_shown_ends_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr("sys.stderr", closed)
+    with Pipeline(lambda a: a, device="host") as pipe:
+        assert np.array_equal(pipe(X, progress=True), X)
+
+
+def test_a_mask_is_not_dropped() -> None:
+    with (
+        Pipeline(lambda a: np.ma.masked_greater(a, 0.5), device="host") as pipe,
+        pytest.raises(GaplessError, match="masked array"),
+    ):
+        pipe(X)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [({"threads": 2**31}, "at most 1024"), ({"slots": 2**31}, "at most"), ({"reduce": 3}, "reduce= is a function")],
+)
+def test_options_that_are_mistakes(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(GaplessError, match=said):
+        Pipeline(lambda a: a, device="host", **options)
+
+
+def test_calls_that_are_mistakes() -> None:
+    with Pipeline(lambda first, rows: np.zeros(rows), device="host") as pipe:
+        with pytest.raises(GaplessError, match="rows= must be at most"):
+            pipe(rows=2**63)
+        with pytest.raises(GaplessError, match="progress= is True"):
+            pipe(rows=3, progress=5)

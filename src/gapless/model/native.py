@@ -9,6 +9,7 @@ import errno
 import hashlib
 import os
 import shutil
+import struct
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,9 +42,26 @@ def library_of(source: Path, root: Path, name: str, *, part: str, defines: Seque
         raise GaplessError(f"no C compiler is there to compile gapless's {part}")
     flags = [f"-D{name}" for name in defines]
     path = root / f"{source.stem}-{fingerprint([source], compiler, *FLAGS, *flags)}" / name
-    if not path.is_file():
+    if not is_whole(path):
         compile_library(path, compiler, [*flags, str(source)], part=part)
     return path
+
+
+def is_whole(library: Path) -> bool:
+    """Tell whether a library is there, and not cut off: to load one that is may end the process.
+
+    What an ELF file has last is the table of its sections; its head says where that is, and how long.
+    """
+    try:
+        with library.open("rb") as file:
+            head = file.read(64)
+            size = os.fstat(file.fileno()).st_size
+    except OSError:
+        return False
+    if len(head) < 64 or head[:6] != b"\x7fELF\x02\x01":
+        return False
+    start, (length, count) = struct.unpack_from("<Q", head, 0x28)[0], struct.unpack_from("<HH", head, 0x3A)
+    return bool(start) and start + length * count <= size
 
 
 def fingerprint(sources: Iterable[Path], *words: str) -> str:

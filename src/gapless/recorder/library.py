@@ -131,7 +131,7 @@ def compile_here(root: Path) -> Path:
         )
     table = layout_source((headers / "cupti_activity.h").read_text(errors="replace"))
     folder = root / f"recorder-{native.fingerprint(_sources(), compiler, *native.FLAGS, table)}"
-    if not (folder / NAME).is_file():
+    if not native.is_whole(folder / NAME):
         compile_library(folder, compiler, headers, table)
     return folder / NAME
 

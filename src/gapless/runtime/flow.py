@@ -177,7 +177,10 @@ class Run:
             flight = self.waiting.popleft()
             flight.issued, flight.is_issued = self.device.now_ns(), True
             if flight.error is None:
-                self.give_commands(flight)
+                try:
+                    self.give_commands(flight)
+                except Exception as problem:  # of the device, which took no work: it comes out at its chunk
+                    flight.error = flight.error or problem
             if isinstance(flight.error, KeyboardInterrupt | SystemExit | GeneratorExit):
                 raise flight.error
             if self.crew is not None and flight.error is None:
