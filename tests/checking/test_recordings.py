@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from gapless.checking.recordings import RecordingCheck, check
 from gapless.cli import main
 from gapless.model.errors import GaplessError
 from gapless.model.races import RaceClass
+from gapless.timeline.timeline import Unknown
 
 LEGACY, A, B = 7, 13, 14
 X, Y, P, Q = 0x900000, 0xB00000, 0x50000, 0x70000  # device memory and host memory
@@ -388,3 +391,69 @@ def test_the_function_takes_recordings_and_shows_what_it_found(program: Callable
         assert isinstance(found, gapless.RecordingCheck)
         assert found.ok
         assert "Nothing races in what was looked at." in str(found)
+
+
+def cut_at(size: int, tmp_path: Path) -> Path:
+    """Give the first bytes of the recording of a program that has addresses in it."""
+    whole = Path(__file__).parents[2] / "examples/timelines/recorded-default-stream-copy.gapless.gz"
+    path = tmp_path / "cut.gapless"
+    path.write_bytes(gzip.decompress(whole.read_bytes())[:size])
+    return path
+
+
+def test_a_whole_recording_misses_nothing(tmp_path: Path) -> None:
+    found = check(cut_at(1 << 20, tmp_path))
+    assert (found.lost, found.missing) == ((), ())
+    assert "issing from this recording" not in str(found)
+    assert "Nothing races in what was looked at." in str(found)
+
+
+@pytest.mark.parametrize("size", range(16_000, 21_000, 700))
+def test_a_cut_recording_says_so_before_anything_else(size: int, tmp_path: Path) -> None:
+    found = check(cut_at(size, tmp_path))
+    assert found.to_dict()["lost"][0].startswith("The recording ends in the middle of a block")
+    lines = str(found).splitlines()
+    assert lines[2] == "Missing from this recording"
+    assert lines[3].startswith("• The recording ends in the middle of a block")
+    assert "Nothing races in what is left of it." in lines
+
+
+@pytest.mark.parametrize("size", [10, 100, 1_000, 3_000, 5_000, 7_000, 10_000, 13_000])
+def test_a_recording_cut_before_its_addresses_is_said_to_be_cut(size: int, tmp_path: Path) -> None:
+    with pytest.raises(GaplessError, match=r"cut off after|is a damaged recording|^Part of .* is missing, and"):
+        check(cut_at(size, tmp_path))
+
+
+def test_a_cut_recording_without_addresses_is_not_blamed_for_how_it_was_made(tmp_path: Path, capsys: Any) -> None:
+    path = cut_at(13_000, tmp_path)
+    assert main(["check", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"gapless: Part of {path} is missing, and the rest does not say which memory")
+    assert "ends in the middle of a block" in said
+    assert "Check the whole file, or record again: gapless record --addresses -- COMMAND" in said
+
+
+def test_a_program_that_was_killed_misses_what_came_after_the_last_flush(
+    program: Callable[..., Any], tmp_path: Path
+) -> None:
+    run = program()
+    run.h2d(A, P, X)
+    run.d2h(B, X, Q)
+    killed = replace(run.timeline(), unknown=(Unknown(what="unfinished", text="Process 1 did not close it."),))
+    found = check(killed)
+    assert found.missing == ("Process 1 did not close it.",)
+    assert found.unknown[0].what == "unfinished"
+    text = str(found)
+    assert text.index("Process 1 did not close it.") < text.index("race: H2D copy")
+    assert text.count("Process 1 did not close it.") == 1
+    assert "A race may be among it, and so may a wait between two accesses below." in text
+
+
+def test_a_damaged_recording_knows_no_event_for_sure(program: Callable[..., Any]) -> None:
+    run = program()
+    run.h2d(A, P, X)
+    run.wait_for_unknown(B)
+    run.d2h(B, X, Q)
+    timeline = run.timeline()
+    assert len(check(timeline).findings) == 1
+    assert check(replace(timeline, lost=("A block was torn.",))).findings == ()  # its record may be in that block

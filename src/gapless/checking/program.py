@@ -119,8 +119,8 @@ class _Builder:
         ).tolist()
         self._all_events = -(1 << 50)  # numbers of events that stand for all of a stream
         refused = any(u.what == "kind-refused" and re.search(r"\bkind 3[68]\b", u.text) for u in timeline.unknown)
-        lost = any(u.what in ("records-dropped", "unfinished") for u in timeline.unknown)
-        self._complete = timeline.info.get("how") == "injected" and not (refused or lost)
+        missing = any(u.what in ("records-dropped", "unfinished", "calls-missing") for u in timeline.unknown)
+        self._complete = timeline.info.get("how") == "injected" and not (refused or missing or timeline.lost)
 
     def build(self) -> Watched:
         """Collect what the calls do, put it in order of time, and make the program."""

@@ -19,6 +19,8 @@ from gapless.model.races import Race, RaceClass, find_races
 from gapless.timeline.sources import load
 from gapless.timeline.timeline import Timeline, TouchKind, Unknown
 
+# What is not in the file though the program did it: a race may be among it, and so may a wait.
+MISSING = ("records-dropped", "unfinished", "calls-missing")
 VERSION = 1  # of to_dict(); raised when a key changes its meaning or goes away
 
 
@@ -53,18 +55,27 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RecordingCheck:
-    """What the race check says of a recording. ``more``: there were more races than could be listed."""
+    """What the race check says of a recording. ``more``: there were more races than could be listed.
+
+    ``lost`` holds a sentence for everything that was damaged in the file and left out.
+    """
 
     source: str
     findings: tuple[Finding, ...]
     calls: int  # that were looked at
     unknown: tuple[Unknown, ...] = field(default=())
     more: bool = False
+    lost: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
         """Whether there is no exact finding that breaks a contract: what is merely possible does not fail a check."""
         return not any(f.exact and f.kind <= RaceClass.UNALLOCATED for f in self.findings)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Say what is not in the file though the program did it: a race may be among it, and so may a wait."""
+        return _missing(self.lost, self.unknown)
 
     def to_dict(self) -> dict[str, Any]:
         """Give what was found as plain values: a versioned, stable form for JSON."""
@@ -74,6 +85,7 @@ class RecordingCheck:
             "ok": self.ok,
             "findings": [finding.to_dict() for finding in self.findings],
             "more": self.more,
+            "lost": list(self.lost),
             "unknown": [{"what": u.what, "text": u.text, "remedy": u.remedy} for u in self.unknown],
         }
 
@@ -85,6 +97,11 @@ def check(source: str | PathLike[str] | Timeline) -> RecordingCheck:
     """
     timeline = source if isinstance(source, Timeline) else load(source)
     if not (timeline.touches.kind <= TouchKind.ARGUMENT).any():
+        if missing := _missing(timeline.lost, timeline.unknown):
+            raise GaplessError(
+                f"Part of {timeline.source} is missing, and the rest does not say which memory its calls touch. "
+                f"{' '.join(missing)}\nCheck the whole file, or record again: gapless record --addresses -- COMMAND"
+            )
         raise GaplessError(
             f"{timeline.source} does not say which memory its calls touch. Record it so that it does: "
             "gapless record --addresses -- COMMAND"
@@ -107,7 +124,12 @@ def check(source: str | PathLike[str] | Timeline) -> RecordingCheck:
         calls=calls,
         unknown=tuple(_unknown(timeline, graphs, waits)),
         more=more,
+        lost=timeline.lost,
     )
+
+
+def _missing(lost: tuple[str, ...], unknown: tuple[Unknown, ...]) -> tuple[str, ...]:
+    return (*lost, *(u.text for u in unknown if u.what in MISSING))
 
 
 def _judged(timeline: Timeline, seen: Watched) -> Iterator[tuple[Finding | None, bool]]:
@@ -156,7 +178,8 @@ def _counted(findings: list[Finding]) -> list[Finding]:
 
 
 def _unknown(timeline: Timeline, graphs: int, waits: int) -> Iterator[Unknown]:
-    """Say what the check could not look at."""
+    """Say what the check could not look at, first what is missing from the file."""
+    yield from (unknown for unknown in timeline.unknown if unknown.what in MISSING)
     yield Unknown(
         what="host-accesses",
         text="The recording does not say when the program's own code reads and writes host memory: a buffer that it "
@@ -179,5 +202,5 @@ def _unknown(timeline: Timeline, graphs: int, waits: int) -> Iterator[Unknown]:
             text=f"For {waits:,} wait{'s' * (waits > 1)} the recording does not say which event or stream is meant: "
             "each is taken to be for all that was issued before.",
         )
-    wanted = ("records-dropped", "unfinished", "stream-kinds", "host-calls", "kind-refused")
+    wanted = ("stream-kinds", "host-calls", "kind-refused")
     yield from (unknown for unknown in timeline.unknown if unknown.what in wanted)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
-from gapless.checking.recordings import Finding, RecordingCheck
+from gapless.checking.recordings import MISSING, Finding, RecordingCheck
 from gapless.checking.words import Side
 from gapless.model.races import RaceClass
 from gapless.views.outcome import RACE_WORDS
@@ -23,15 +23,21 @@ def draw(checked: RecordingCheck, console: Console, options: ConsoleOptions) -> 
     """Draw what the check of one recording found, line by line."""
     page = _Page.on(console, options)
     yield page.title(checked.source, _facts(checked))
+    if checked.missing:
+        yield from page.bullets("Missing from this recording", checked.missing, "")
+        waits = ", and so may a wait between two accesses below" if checked.findings else ""
+        yield from page.prose(page.text(f"A race may be among it{waits}."), indent=2)
     yield from page.numbered(checked.findings, page.finding)
     if not checked.findings:
         yield Text()
-        yield page.line("Nothing races in what was looked at.", GAIN)
-    if checked.unknown:
-        yield Text()
-        yield page.line("Not looked at", "bold")
-        for unknown in checked.unknown:
-            yield from page.prose(page.foreign(unknown.text, "dim"), label="•", style="dim", indent=2)
+        seen = (
+            ("Nothing races in what is left of it.", "")
+            if checked.missing
+            else ("Nothing races in what was looked at.", GAIN)
+        )
+        yield page.line(*seen)
+    others = [unknown.text for unknown in checked.unknown if unknown.what not in MISSING]
+    yield from page.bullets("Not looked at", others, "dim")
 
 
 def _facts(checked: RecordingCheck) -> str:
@@ -53,6 +59,14 @@ def _plural(count: int, word: str) -> str:
 
 class _Page(Page):
     """Where findings are drawn."""
+
+    def bullets(self, heading: str, sentences: Sequence[str], style: str) -> Iterator[Text]:
+        """Give a heading and sentences under it; nothing where there are none."""
+        if sentences:
+            yield Text()
+            yield self.line(heading, "bold")
+        for sentence in sentences:
+            yield from self.prose(self.foreign(sentence, style), label="•", style=style, indent=2)
 
     def finding(self, number: int, finding: Finding) -> Iterator[Text]:
         """Say what one finding is, or several that come from the same lines."""
