@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -521,6 +522,28 @@ def test_its_timeline_is_one_like_any_other() -> None:
     for name, sink in SINKS.items():
         written = b"".join(sink.pieces(timeline, ()))
         assert b"kernel" in written, f"{name} lost the kernels"
+
+
+def test_a_run_on_the_host_is_explained_in_words_that_are_true_of_it(tmp_path: Path) -> None:
+    with Pipeline(affine, device="host", chunk=4800) as pipe:
+        pipe(X)
+        timeline = pipe.report().timeline
+    (tmp_path / "run.json").write_bytes(b"".join(SINKS["chrome"].pieces(timeline, ())))
+    for known in (timeline, gapless.load(tmp_path / "run.json")):
+        report = gapless.explain(known)
+        assert report.findings == ()
+        assert report.replay is None
+        assert report.headline.startswith("This pipeline ran on threads of the host.")
+        assert "pipe.report()" in report.headline
+        assert report.wall_ms > 0
+        assert report.engines["h2d"].bytes == X.nbytes
+        text = str(report)
+        assert not re.search("cuda[A-Z]|the link is|device waits|H2D", text)
+        assert text.count("host (") == 1
+        with pytest.raises(GaplessError, match="nothing to repair with pin: this pipeline ran on threads of the host"):
+            gapless.explain(known, apply=["pin"])
+    assert not any("cuda" in name for name in timeline.strings)
+    assert str(gapless.compare(timeline, timeline))
 
 
 class SlowCaller(Simulated):

@@ -60,6 +60,8 @@ def explain(
     if not (timeline.ops.device == row).any():
         return _nothing(timeline, row)
     start, end = window_of(timeline, device=row, start_ns=start_ns, end_ns=end_ns, steps=steps)
+    if row < len(timeline.devices) and timeline.devices[row].is_host:
+        return _on_host(timeline, row, start, end, apply)
     work = gather(timeline, row, start, end)
     if not len(work.ops):
         return replace(_nothing(timeline, row), wall_ms=(end - start) / 1e6, window=(start, end))
@@ -254,6 +256,28 @@ def _device_row(timeline: Timeline, device: int) -> int:
 
 def _device_name(device: Device) -> str:
     return device.name or f"device {device.id}"
+
+
+def _on_host(timeline: Timeline, row: int, start: int, end: int, apply: Sequence[str]) -> Report:
+    """The report of a pipeline on threads of a host: facts, and where to look. Nothing here waits by a rule of CUDA."""
+    if apply:
+        raise GaplessError(
+            f"There is nothing to repair with {apply[0]}: this pipeline ran on threads of the host, without a GPU."
+        )
+    measures = measure(timeline, device=row, start=start, end=end)
+    stages = ((Engine.H2D, "copies in"), (Engine.SM, "kernels"), (Engine.D2H, "copies out"))
+    wall = max(measures.wall_ns, 1)
+    busy = ", ".join(f"{words} {measures.engines[engine].busy_ns / wall:.0%}" for engine, words in stages)
+    return replace(
+        _nothing(timeline, row),
+        wall_ms=measures.wall_ns / 1e6,
+        engines={name: _use(measures, engine) for name, engine in ENGINES.items()},
+        overlapped=measures.overlapped_ns / wall,
+        headline="This pipeline ran on threads of the host. Here is no GPU, no link and no CUDA call that anything "
+        f"waited for, so there is nothing to explain. Of {ms(wall)}, its stages were at work: {busy}. Its own report, "
+        "pipe.report(), says which of them binds.",
+        unknown=(),
+    )
 
 
 def _nothing(timeline: Timeline, row: int) -> Report:

@@ -184,20 +184,25 @@ def timeline_of(log: Sequence[Passage], plan: Plan, *, device: str, engines: boo
         ),
         threads=(Thread(pid=0, tid=0, name="caller"),
                  *(Thread(pid=0, tid=i + 1, name=f"staging {i}") for i in range(plan.slots))),
-        strings=("copy in", "kernel", "copy out", "cudaMemcpyAsync", "cudaLaunchKernel", "cudaMemcpyAsync",
+        strings=("copy in", "kernel", "copy out", *(_CUDA_CALLS if engines else _HOST_CALLS),
                  "stage in", "stage out", "wait for staging"),
-        source=f"pipeline on {device}",
+        source="pipeline",
         format="gapless",
         unknown=(
             *_untimed(log),
-            Unknown(
-                what="kernel-starts",
-                text="Starts of operations follow from the ends before them: kernels of different chunks that ran at "
-                "the same time show one after another.",
-                remedy="Record the program with a profiler to see each kernel.",
-            ),
+            *([_STARTS] if engines else []),
         ),
     )  # fmt: skip
+
+
+_CUDA_CALLS = ("cudaMemcpyAsync", "cudaLaunchKernel", "cudaMemcpyAsync")
+_HOST_CALLS = ("issue copy in", "issue kernel", "issue copy out")
+_STARTS = Unknown(
+    what="kernel-starts",
+    text="Starts of operations follow from the ends before them: kernels of different chunks that ran at the same time "
+    "show one after another.",
+    remedy="Record the program with a profiler to see each kernel.",
+)
 
 
 def _seen(passage: Passage) -> int:

@@ -189,9 +189,12 @@ _UNKNOWN: Mapping[str, int] = {
 }  # fmt: skip
 
 
+HOST = "host ("  # how the name of a device begins that is threads of a host
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """A GPU as the source describes it; 0 or empty where it does not."""
+    """A GPU as the source describes it; 0 or empty where it does not. Threads of a host may stand for one."""
 
     id: int
     name: str = ""
@@ -202,6 +205,11 @@ class Device:
     threads_per_sm: int = 0
     registers_per_sm: int = 0
     shared_per_sm: int = 0
+
+    @property
+    def is_host(self) -> bool:
+        """Whether it is no GPU but threads of a host, as a pipeline on ``device="host"`` has them."""
+        return self.name.startswith(HOST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ from gapless.model.errors import GaplessError
 from gapless.model.kinds import OpKind
 from gapless.runtime.cpus import usable
 from gapless.runtime.kernels import name_of
+from gapless.timeline.timeline import HOST
 
 from . import DeviceArray, HostArray, Job, KernelOptions, Launch, Source
 from .crew import Threads, copy
@@ -172,7 +173,7 @@ class Host:
     timing_costs = False
 
     def __init__(self) -> None:
-        self.name = self.key = f"host ({platform.machine()}, {usable()} CPUs)"
+        self.name = self.key = f"{HOST}{platform.machine()}, {usable()} CPUs)"
 
     def stream(self, priority: int = 0) -> Stream:
         """Make a stream; threads have no priority."""
