@@ -49,7 +49,7 @@ class Simulated:
         self._free: dict[tuple[str, int], list[np.ndarray]] = {}
         self._held_back: list[tuple[list[Snapshot], list[np.ndarray], np.ndarray]] = []
         self._named: dict[int, set[Stream]] = {}  # by a block's address: the streams of record_stream
-        self._device: set[int] = set()
+        self._device: dict[int, str] = {}  # by a block's address: the stream that it belongs to
         self._pinned: set[int] = set()
         self.allocations = 0
 
@@ -93,7 +93,7 @@ class Simulated:
         free = self._free.setdefault((self.current().name, size), [])
         block = free.pop() if free else np.zeros(size, np.uint8)
         self.allocations += 1
-        self._device.add(block.ctypes.data)
+        self._device[block.ctypes.data] = self.current().name
         tensor = torch.from_numpy(block)
         weakref.finalize(tensor.untyped_storage(), self._release, free, block).atexit = False
         return tensor
@@ -145,7 +145,9 @@ class Simulated:
             assert self.step(), "deadlock"
 
     def keep(self, tensor: torch.Tensor, stream: Stream) -> None:
-        self._named.setdefault(tensor.untyped_storage().data_ptr(), set()).add(stream)
+        address = tensor.untyped_storage().data_ptr()
+        if self._device.get(address) != stream.name:  # its own needs no name: what it gets next comes behind
+            self._named.setdefault(address, set()).add(stream)
 
     def stalls(self, stream: Stream, event: Event) -> float:
         self.wait(stream, event)

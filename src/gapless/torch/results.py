@@ -61,8 +61,7 @@ class HostResults(Generic[T]):
             yield from self.results
             return
         stream = gpu.new_stream()
-        # one slot is the program's until it has the next result, one is being filled meanwhile
-        free, ready, handed = deque(_Slot() for _ in range(self.depth + 2)), deque[_Slot](), deque[_Slot]()
+        slots, ready, handed = list[_Slot](), deque[_Slot](), deque[_Slot]()
         source, failure = iter(self.results), None
         try:
             while True:
@@ -73,9 +72,18 @@ class HostResults(Generic[T]):
                 except Exception as problem:  # the results before it come first
                     failure = problem
                     break
-                slot = free.popleft() if free else handed.popleft()
-                self._fetch(gpu, stream, slot, result)
+                if len(slots) < self.depth + 2:  # one is the program's until it has the next, one is being filled
+                    slots.append(_Slot())
+                    slot = slots[-1]
+                else:
+                    slot = handed.popleft()
+                slot.source = result  # before anything of it is copied
                 del result
+                try:
+                    self._fetch(gpu, stream, slot)
+                except Exception as problem:  # refused, or no memory for it
+                    failure = problem
+                    break
                 ready.append(slot)
                 if len(ready) > self.depth:
                     yield self._hand_over(gpu, ready, handed)
@@ -84,11 +92,13 @@ class HostResults(Generic[T]):
             if failure is not None:
                 raise failure
         finally:
-            for slot in ready:
-                gpu.synchronize(slot.copied)  # before what is being copied is let go
+            del failure  # it holds this frame
+            if slots:
+                gpu.synchronize(gpu.record(stream))  # before what is being copied is let go, and where it goes to
 
-    def _fetch(self, gpu: Transfers, stream: Any, slot: _Slot, result: Any) -> None:
-        """Put the copies of a result into the stream."""
+    def _fetch(self, gpu: Transfers, stream: Any, slot: _Slot) -> None:
+        """Put the copies of a slot's result into the stream."""
+        result = slot.source
         pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
 
         def place(tensor: torch.Tensor) -> torch.Tensor:
@@ -106,7 +116,6 @@ class HostResults(Generic[T]):
                 if not buffer.fits(tensor) or kept:
                     buffer.renew()
                 target = buffer.like(tensor)
-            self.stats.bytes += buffer.bytes
             pairs.append((tensor.detach() if tensor.requires_grad else tensor, target))
             return target
 
@@ -116,8 +125,10 @@ class HostResults(Generic[T]):
         slot.made = gpu.record(gpu.current(), slot.made)
         gpu.wait(stream, slot.made)
         gpu.copy(pairs, stream)
-        slot.copied, slot.source = gpu.record(stream, slot.copied), result
+        slot.copied = gpu.record(stream, slot.copied)
         self.stats.results += 1
+        for buffer in slot.buffers[: len(pairs)]:
+            self.stats.bytes += buffer.bytes
 
     @staticmethod
     def _refuse_others(gpu: Transfers, result: Any) -> None:
@@ -154,8 +165,8 @@ def to_host(results: Iterable[T], depth: int = 2, *, device: torch.device | str 
 
     Results are tensors, or tuples, lists, dicts, named tuples, dataclasses of them; they come in order, *depth* results
     later than they are made, in pinned memory. The program may keep them. An exception of *results* comes behind the
-    results before it. Raises GaplessError for a depth below 1, a device that is neither a GPU nor the CPU, and results
-    with other tensors (sparse ones).
+    results before it, and so does what cannot be brought back. Raises GaplessError for a depth below 1, a device that
+    is neither a GPU nor the CPU, and results with other tensors (sparse ones).
     """
     if depth < 1:
         raise GaplessError(f"to_host needs a depth of at least 1 result, not {depth}")

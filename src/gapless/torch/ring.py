@@ -15,13 +15,16 @@ costs a view of each tensor, its copy, and the calls above.
 
 The loader is asked in the program's own thread, as a plain loop does: order, exceptions, workers and ``break`` are the
 loader's. Batches that are not pinned are copied into pinned buffers by a thread, which then issues the copy.
+
+What fails for one batch (its transform, a ``.to`` of its own, memory) is raised when that batch's turn comes. However
+an iteration ends, its buffers are let go behind all that is in the copy stream: for the batch that failed too.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -63,6 +66,7 @@ class _Slot:
     named: list[Any] = field(default_factory=list)  # streams that may use it: since current, or record_stream's
     batch: Any = None  # until it is handed over
     work: Future[None] | None = None  # the thread that pins
+    failure: BaseException | None = None  # what came instead of the batch
 
     def hear(self, stream: Any) -> None:
         """Take note of a stream that uses it."""
@@ -87,8 +91,7 @@ class Ring:
         self._stats = stats
         self._gpu = transfers
         self._stream = transfers.new_stream()
-        # one slot is the program's until it has the next batch, one is being filled meanwhile
-        self._free: deque[_Slot] = deque(_Slot() for _ in range(depth + 2))
+        self._slots: list[_Slot] = []  # all that there are, wherever they are just now
         self._ready: deque[_Slot] = deque()
         self._handed: deque[_Slot] = deque()
         self._kept: list[Held] = []  # what the program still holds of tensors that are not in our buffers
@@ -99,37 +102,52 @@ class Ring:
     def batches(self) -> Iterator[Any]:
         """Give the batches, each behind the event of its copies."""
         source, ended = iter(self._loader), False
-        failure: BaseException | None = None
         listen(self, self._hear)
         try:
             while True:
                 while not ended and len(self._ready) <= self._depth:
-                    if self._ready and self._ready[-1].work is not None:
-                        self._ready[-1].work.result()  # the loader may use its memory again for the next
-                    begun = perf_counter()
-                    try:
-                        batch = next(source)
-                    except StopIteration:
-                        ended = True
-                    except Exception as problem:  # the batches before it come first
-                        ended, failure = True, problem
-                    else:
-                        self._stats.loader_s += perf_counter() - begun
-                        self._fill(batch)
+                    ended = not self._bring(source)
                 if not self._ready:
                     break
                 yield self._hand_over()
-            if failure is not None:
-                raise failure
         finally:
             through(self)
             self._close()
+
+    def _bring(self, source: Iterator[Any]) -> bool:
+        """Bring the loader's next batch, or what it raises; False where no other one comes behind it."""
+        last = self._ready[-1] if self._ready else None
+        if last is not None and last.work is not None:
+            begun = perf_counter()
+            wait([last.work])  # the loader may use its memory again for the next
+            self._stats.host_s += perf_counter() - begun
+            last.failure, last.work = last.work.exception(), None
+            if last.failure is not None:
+                return False
+        begun = perf_counter()
+        try:
+            batch = next(source)
+        except StopIteration:
+            return False
+        except Exception as problem:
+            return self._fail(problem)
+        self._stats.loader_s += perf_counter() - begun
+        try:
+            self._fill(batch)
+        except Exception as problem:
+            return self._fail(problem)
+        return True
+
+    def _fail(self, problem: Exception) -> bool:
+        """End the iteration with what was raised: the batches before it come first."""
+        self._ready.append(_Slot(failure=problem))
+        return False
 
     # ------------------------------------------------------------------------------------------------------ filling
 
     def _fill(self, batch: Any) -> None:
         """Bring a batch into the next slot."""
-        slot = self._free.popleft() if self._free else self._handed.popleft()
+        slot = self._next_slot()
         self._take_back(slot)
         gpu, pairs = self._gpu, list[tuple[torch.Tensor, torch.Tensor]]()  # source and target
         elsewhere: list[Any] = []  # what has to move itself: sparse tensors, subclasses, objects with ``.to``
@@ -167,6 +185,13 @@ class Ring:
         else:
             self._issue(slot, pairs, moved, bool(elsewhere))
         self._ready.append(slot)
+
+    def _next_slot(self) -> _Slot:
+        """Give the slot to be filled next."""
+        if len(self._slots) < self._depth + 2:  # one is the program's until it has the next batch, one is being filled
+            self._slots.append(_Slot())
+            return self._slots[-1]
+        return self._handed.popleft()
 
     def _place(self, slot: _Slot, at: int, tensor: torch.Tensor) -> torch.Tensor:
         """Give the place on the device where a tensor of the batch will be."""
@@ -245,11 +270,12 @@ class Ring:
     def _hand_over(self) -> Any:
         """Give a batch to the program: its current stream waits for the copies."""
         slot = self._ready.popleft()
-        if slot.work is not None:
-            begun = perf_counter()
-            slot.work.result()
-            slot.work = None
-            self._stats.host_s += perf_counter() - begun
+        if slot.failure is not None:
+            problem, slot.failure = slot.failure, None
+            try:
+                raise problem
+            finally:
+                del problem  # it holds this frame, and the frames that hold the batch
         current = self._gpu.current()
         if self._handed_over % _SAMPLE:
             self._gpu.wait(current, slot.copied)
@@ -307,13 +333,17 @@ class Ring:
             self._stats.copy_s += seconds * _SAMPLE
 
     def _close(self) -> None:
-        """End the iteration: nothing of ours may be let go while a copy of it is under way."""
+        """End the iteration: nothing of ours may be let go while a copy of it is under way.
+
+        That is for the sources, and for the buffers where they were not handed out. The event is one behind everything:
+        a slot whose batch failed has copies in the stream, and none of its own behind them.
+        """
         if self._pool is not None:
             self._pool.shutdown(wait=True)
+        if self._slots:
+            self._gpu.synchronize(self._gpu.record(self._stream))
         current = self._gpu.current()
-        for slot in (*self._ready, *self._handed, *self._free):
-            if slot.copied is not None:
-                self._gpu.synchronize(slot.copied)  # for its sources, and for its buffers where they were not handed
+        for slot in self._slots:
             slot.hear(current)
             for buffer in slot.buffers:
                 self._leave(slot, buffer)
@@ -321,4 +351,5 @@ class Ring:
                 self._name(slot.others, slot.named)
         for held in self._kept:
             self._name(held, [current])
+        self._ready.clear()
         self._count_stalls(all_=True)
