@@ -196,7 +196,7 @@ def flat(text: str) -> str:
 @pytest.mark.parametrize(
     ("options", "wall", "beyond"),
     [
-        (["--from", "20ms", "--to", "80ms"], 43.0, "ends 17 ms after the last work"),
+        (["--from", "20ms", "--to", "80ms"], 43.0, "ends 17.0 ms after the last work"),
         (["--to", "200ms"], 63.0, "ends 137 ms after the last work"),
         (["--to", "63.1ms"], 63.0, ""),  # as its own figures say it
         (["--from", "20ms", "--to", "60ms"], 40.0, ""),
@@ -205,7 +205,7 @@ def flat(text: str) -> str:
 def test_a_window_ends_with_the_timeline(capsys, options, wall, beyond):
     status, out, err = run(capsys, "explain", ONE_STREAM, *options, "--gate", "wall_ms<=70")
     assert (status, err) == (0, "")
-    assert f"Of {wall:.3g} ms" in out
+    assert f"Of {wall:.1f} ms" in out
     assert ("The window asked for" in out) is bool(beyond)
     assert beyond in flat(out)
     said = json.loads(run(capsys, "explain", ONE_STREAM, *options, "--json")[1])

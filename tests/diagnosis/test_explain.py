@@ -142,7 +142,7 @@ def test_gains_are_those_of_a_window_that_cuts_operations(made):
     assert report.replay.untraced_ms == pytest.approx(41, rel=0.01)
     assert report.prediction.wall_ms * report.prediction.speedup == pytest.approx(report.replay.untraced_ms)
     assert re.search(
-        r"The window cuts operations: they are replayed whole, 50(\.\d)? ms in all, and gains told for the 41 ms",
+        r"The window cuts operations: they are replayed whole, 50(\.\d)? ms in all, and gains told for the 41.0 ms",
         " ".join(report.notes),
     )
 
@@ -200,7 +200,7 @@ def test_a_window_beyond_the_work_is_cut_and_says_so(loop):
     assert report.window == whole.window == (start, end)
     assert report.to_dict()["findings"] == whole.to_dict()["findings"]
     assert report.notes[0].startswith(
-        "The window asked for begins 2 ms before the first work on the device and ends 3 ms after the last work on "
+        "The window asked for begins 2.00 ms before the first work on the device and ends 3.00 ms after the last "
     )
     assert explain(timeline, start_ns=start - 10, end_ns=end + 10).notes == whole.notes
 
@@ -262,9 +262,24 @@ def test_a_start_that_distorts_the_whole_is_noted(made):
     report = gpu.explain()
     notes = " ".join(report.notes)
     assert "The first 20" in notes
-    assert "--from 20.0" in notes
+    assert "--from 20ms." in notes  # no digits that nobody needs
     assert "start-up" not in report.headline
     assert "start-up" not in " ".join(gpu.explain(start_ns=22 * MS).notes)
+
+
+def test_an_option_that_leaves_out_first_uses_is_rounded_to_later(made):
+    gpu = made.Gpu()
+    host = gpu.host()
+    host.kernel(0, MS, "warm")
+    host.kernel(0, MS, "cold", first=10 * MS + 123_456)
+    for _ in range(50):
+        host.kernel(0, MS)
+    said = re.search(r"are first uses .*--from ([\d.]+)ms\.", " ".join(gpu.explain().notes))
+    assert said is not None
+    timeline = gpu.timeline()
+    end = (int(timeline.calls.end[1]) - int(timeline.ops.start[0])) / 1e6
+    assert end <= float(said[1]) <= end + 0.01
+    assert len(said[1].replace(".", "")) <= 4
 
 
 def test_a_start_that_takes_most_of_the_run_is_said_first(made):
@@ -275,11 +290,11 @@ def test_a_start_that_takes_most_of_the_run_is_said_first(made):
     for _ in range(50):
         host.kernel(0, MS)
     report = gpu.explain()
-    assert re.search(r"0%\. The first 100 ms \(67%\) are start-up: .* --from 100\.\d+ms\. ", report.headline)
+    assert re.search(r"0%\. The first 100 ms \(67%\) are start-up: .* --from 100ms\. ", report.headline)
     assert "start-up" not in " ".join(report.notes)
     top = report.findings[0]
     assert top.cause == "host-bound"
-    assert top.advice.startswith("Look at what comes after the start with --from 100.")
+    assert top.advice.startswith("Look at what comes after the start with --from 100ms. ")
     later = gpu.explain(start_ns=102 * MS)
     assert "start-up" not in later.headline + " ".join(later.notes)
 
@@ -311,12 +326,12 @@ def test_a_pause_in_the_middle_is_no_start(made):
 @pytest.mark.parametrize(
     ("costs", "said"),
     [
-        ([3 * MS], "3 ms"),
-        ([3 * MS] * 4, "3 ms each time, 12 ms in all"),
-        ([2 * MS, 3 * MS, 5 * MS], "3.33 ms each time, 10 ms in all"),
-        ([1_000_000 * US, 2 * MS, MS, 1 * MS, MS], "1 s once and at most 2 ms the other 4 times, 1 s in all"),
-        ([20 * MS, 2 * MS], "20 ms once and 2 ms the other time, 22 ms in all"),
-        ([MS] * 60 + [20 * MS] * 6, "1 ms (median) to 20 ms each time, 180 ms in all"),
+        ([3 * MS], "3.00 ms"),
+        ([3 * MS] * 4, "3.00 ms each time, 12.0 ms in all"),
+        ([2 * MS, 3 * MS, 5 * MS], "3.33 ms each time, 10.0 ms in all"),
+        ([1_000_000 * US, 2 * MS, MS, 1 * MS, MS], "1.00 s once and at most 2.00 ms the other 4 times, 1.00 s in all"),
+        ([20 * MS, 2 * MS], "20.0 ms once and 2.00 ms the other time, 22.0 ms in all"),
+        ([MS] * 60 + [20 * MS] * 6, "1.00 ms (median) to 20.0 ms each time, 180 ms in all"),
         ([20 * US] * 3000 + [200 * US], "20.1 µs each time, 60.2 ms in all"),
     ],
 )
@@ -361,6 +376,19 @@ def test_what_the_source_cannot_tell_is_passed_on_with_what_was_inferred(made):
         "Nobody says which streams are blocking. "
         "By the fencing seen: 4 streams (13, 14, 15, 16) inferred to be blocking."
     )
+
+
+def test_what_is_counted_in_the_whole_timeline_is_said_to_be_where_a_part_is_explained(loop):
+    texts = ("For 32 calls, it says nothing.", "The trace says nothing of 3 calls.", "7 of 9 were not timed.",
+             "The trace says nothing of memory.", "If streams wait, it is silent.", "CUPTI lost 3.")  # fmt: skip
+    timeline = replace(loop.timeline(), unknown=tuple(Unknown(what=f"w{i}", text=text) for i, text in enumerate(texts)))
+    assert [unknown.text for unknown in explain(timeline).unknown] == list(texts)
+    assert [unknown.text for unknown in explain(timeline, end_ns=int(timeline.ops.end[40])).unknown] == [
+        "In the whole timeline, for 32 calls, it says nothing.",
+        "In the whole timeline, the trace says nothing of 3 calls.",
+        "In the whole timeline, 7 of 9 were not timed.",
+        *texts[3:],
+    ]
 
 
 def test_one_default_stream_leaves_nothing_to_tell_apart(made):

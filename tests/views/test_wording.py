@@ -112,6 +112,15 @@ def test_places_keep_file_line_and_call(place, limit, shown):
     assert w.place(*place, limit) == shown
 
 
+def test_a_file_looks_alike_at_all_its_places():
+    places = [(*LOOP, "step → cudaMemcpy", 50), (*LOOP, "step → cudaLaunchKernel", 44), ("x.cu", 1, "f", 60)]
+    files = w.files(places)
+    assert files == {LOOP[0]: "…/src/loop.cu", "x.cu": "x.cu"}
+    assert [w.place(files[file], line, name, room) for file, line, name, room in places] == [
+        "…/src/loop.cu:74 step → cudaMemcpy", "…/src/loop.cu:74 step → cudaLaunchKernel", "x.cu:1 f"
+    ]  # fmt: skip
+
+
 @given(st.text(max_size=60), st.integers(0, 999), st.text(max_size=60), st.integers(0, 80))
 def test_places_keep_the_limit(file, line, function, limit):
     assert len(w.place(file, line, function, limit)) <= limit

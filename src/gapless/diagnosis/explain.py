@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -35,6 +36,7 @@ from .words import ROUNDED, ms, plural
 from .work import Work, gather
 
 MINOR = 0.25  # of the window: communication that shows for less does not bind
+_COUNTED = re.compile(r"For (?=\d)|The (?=.*\d)|(?=\d)")  # what the source cannot tell is counted in all of it
 ENGINES = {"h2d": Engine.H2D, "sm": Engine.SM, "d2h": Engine.D2H}
 
 
@@ -221,9 +223,13 @@ def _unknown(case: Case) -> tuple[Unknown, ...]:
     found: list[Unknown] = []
     used = case.streams_of(np.arange(len(case.work.ops)))
     told = all(case.work.timeline.streams[row].kind is StreamKind.LEGACY for row in used)
+    is_part = (case.work.start, case.work.end) != device_window(case.work.timeline, case.work.device)
     for unknown in case.work.timeline.unknown:
         if unknown.what == "stream-kinds" and told:
             continue  # one default stream: there is nothing to tell apart
+        if is_part and (counted := _COUNTED.match(unknown.text)):
+            text = f"In the whole timeline, {counted[0].lower()}{unknown.text[counted.end() :]}"
+            unknown = replace(unknown, text=text)
         if unknown.what == "stream-kinds" and words:
             unknown = replace(unknown, text=f"{unknown.text} By the fencing seen: {' and '.join(words)}.")
         found.append(unknown)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.timeline.frames import without_arguments
 from gapless.timeline.timeline import Timeline, Unknown
 
 if TYPE_CHECKING:
@@ -32,6 +34,13 @@ class Where:
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line else self.file
         return f"{place} {self.function}".strip()
+
+    @property
+    def brief(self) -> str:
+        """The same without the file's folders and the function's arguments, for a sentence."""
+        name, arrow, call = self.function.partition(" → ")
+        function = without_arguments(name) + arrow + call
+        return str(replace(self, file=re.split(r"[/\\]", self.file)[-1], function=function))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ class StartUp:
 
     text: str
     end: int  # ns on the timeline's clock
+    option: str  # that leaves it out
     dominates: bool
 
 
@@ -46,8 +47,9 @@ def _first_uses(work: Work, first: FirstUses) -> StartUp | None:
         return None
     return StartUp(
         text=f"Of the first {ms(length)}, {ms(spent)} are first uses (loading kernels, setting up libraries). Look at "
-        f"what comes after with {from_(work, end)}.",
+        f"what comes after with {(option := _from(work, end, later=True))}.",
         end=end,
+        option=option,
         dominates=spent >= DOMINATES * wall,
     )
 
@@ -67,15 +69,22 @@ def _idle(work: Work) -> StartUp | None:
     length = end - work.start
     return StartUp(
         text=f"The first {ms(length)} ({length / wall:.0%}) are start-up: the device works "
-        f"{ms(int(before[found[-1]]))} in them. Look at the rest with {from_(work, end)}.",
+        f"{ms(int(before[found[-1]]))} in them. Look at the rest with {(option := _from(work, end, later=False))}.",
         end=end,
+        option=option,
         dominates=length >= DOMINATES * wall,
     )
 
 
-def from_(work: Work, since: int) -> str:
-    """Give the option that leaves out what lies before *since*, ns on the timeline's clock."""
-    return f"--from {(since - device_window(work.timeline, work.device)[0]) / 1e6:.6g}ms"
+def _from(work: Work, since: int, *, later: bool) -> str:
+    """Give the option that leaves out what lies before *since*, ns on the timeline's clock, with at most four digits.
+
+    Rounded to *later* it leaves out all that comes before, else nothing of what comes after.
+    """
+    passed = since - device_window(work.timeline, work.device)[0]
+    step = 10 ** max(len(str(passed)) - 4, 0)
+    rounded = -(-passed // step) * step if later else passed // step * step
+    return f"--from {rounded / 1e6:.6g}ms"
 
 
-__all__ = ["StartUp", "from_", "start_up"]
+__all__ = ["StartUp", "start_up"]

@@ -34,7 +34,7 @@ def size(count: float) -> str:
 
 
 def _three_digits(value: float) -> str:
-    return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"
+    return f"{value:#.3g}".rstrip(".") if value < 999.5 else f"{value:,.0f}"
 
 
 def shorten(text: str, most: int = 60) -> str:

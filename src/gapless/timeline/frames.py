@@ -46,6 +46,19 @@ def user_function(texts: Sequence[str]) -> str:
     return next((name for name in map(_native, texts) if name and not _NATIVE.match(name)), "")
 
 
+def without_arguments(name: str) -> str:
+    """Give a C++ function's name alone; what has a space before its parenthesis, or none, stays as it is."""
+    end = name.removesuffix(" const")
+    if not end.endswith(")"):
+        return name
+    depth = 0
+    for at in range(len(end) - 1, -1, -1):
+        depth += (end[at] == ")") - (end[at] == "(")
+        if not depth:
+            return end[:at] if at and not end[at - 1].isspace() else name
+    return name
+
+
 def _native(frame: str) -> str:
     """Give the function of a native frame without a line, or with one in a library's header; empty for Python's."""
     match = FRAME.match(frame)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions
@@ -223,7 +223,7 @@ class _Page(Page):
 
     def findings(self, report: Report) -> Iterator[Text]:
         """Say every cause, the negligible ones in a line each."""
-        brief = False
+        brief, files = False, self.files(report)
         for number, finding in enumerate(report.findings, 1):
             was_brief, brief = brief, number > 1 and telling.negligible(finding, report.wall_ms)
             if not (brief and was_brief):
@@ -231,7 +231,7 @@ class _Page(Page):
             yield from self.finding_title(number, finding, report.wall_ms, brief=brief)
             if not brief:
                 yield from self.prose(self.foreign(finding.evidence))
-                yield from self.places(finding.where)
+                yield from self.places(finding.where, files)
                 yield from self.cure(finding, report)
 
     def finding_title(self, number: int, finding: Finding, wall_ms: float, *, brief: bool) -> Iterator[Text]:
@@ -254,12 +254,24 @@ class _Page(Page):
         if worth and beside < 24:
             yield from self.prose(worth)
 
-    def places(self, where: Sequence[Where]) -> Iterator[Text]:
+    def files(self, report: Report) -> dict[str, str]:
+        """Give the form in which each file is shown in all findings."""
+        places = [place for finding in report.findings for place in finding.where]
+        return wording.files(
+            (wording.visible(place.file), place.line, wording.visible(place.function), self.room_of(place))
+            for place in places
+        )
+
+    def room_of(self, place: Where) -> int:
+        """Give the columns for a place beside its count."""
+        return self.width - GUTTER - _LABEL - len(_count(place))
+
+    def places(self, where: Sequence[Where], files: Mapping[str, str]) -> Iterator[Text]:
         """Say where in the source it comes from."""
         for i, place in enumerate(where):
-            count = f" ×{place.count:,}" if place.count > 1 else ""
-            room = self.width - GUTTER - _LABEL - len(count)
-            name = wording.place(wording.visible(place.file), place.line, wording.visible(place.function), room)
+            count, file = _count(place), wording.visible(place.file)
+            shown = wording.visible(place.function)
+            name = wording.place(files.get(file, file), place.line, shown, self.room_of(place))
             label = "at" if i == 0 else ""
             yield self.line(f"{'':{GUTTER}}{label:<{_LABEL}}", "dim", (name, ""), (count, "dim"))
 
@@ -319,3 +331,7 @@ class _Page(Page):
             for text in others:
                 yield from self.bullet(text)
             yield from self.bullet(last, remedy)
+
+
+def _count(place: Where) -> str:
+    return f" ×{place.count:,}" if place.count > 1 else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 
 # What a terminal would act on or hide instead of show: control characters, line and paragraph separators, marks that
 # turn the reading direction or take no space, and halves of surrogate pairs, which no encoding can write.
@@ -52,32 +53,35 @@ def place(file: str, line: int, function: str, limit: int) -> str:
     ``/home/me/solver/src/loop.cu:74 step(float const*, int) → cudaMemcpy`` becomes
     ``…/src/loop.cu:74 step → cudaMemcpy``.
     """
+    at, function = _fitted(file, line, function, limit)
+    return shorten(f"{at} {function}".strip(), limit)
+
+
+def files(places: Iterable[tuple[str, int, str, int]]) -> dict[str, str]:
+    """Give for each file the shortest form in which ``place`` would show it, so that it can look alike everywhere."""
+    shown: dict[str, str] = {}
+    for file, line, function, limit in places:
+        form = _fitted(file, line, function, limit)[0].removesuffix(f":{line}")
+        shown[file] = min(shown.get(file, file), form, key=len)
+    return shown
+
+
+def _fitted(file: str, line: int, function: str, limit: int) -> tuple[str, str]:
+    """Give file and line, and the function, with as little left out as fits."""
     at = f"{file}:{line}" if line else file
-    text = f"{at} {function}".strip()
-    if len(text) <= limit:
-        return text
+    if len(f"{at} {function}".strip()) <= limit:
+        return at, function
+    from gapless.timeline.frames import without_arguments  # only where it is needed: not every verb loads timelines
+
     name, arrow, call = function.partition(" → ")
-    function = _without_arguments(name) + arrow + call
+    function = without_arguments(name) + arrow + call
     room = max(limit - len(function) - 1, 0)
     if len(at) > room and line:
         folders = at.split("/")
         while len(folders) > 1 and len("…/" + "/".join(folders)) > room:
             del folders[0]
         at = "…/" + "/".join(folders)
-    return shorten(f"{at} {function}".strip(), limit)
-
-
-def _without_arguments(name: str) -> str:
-    """Give a C++ function's name alone; what has a space before its parenthesis, or none, stays as it is."""
-    end = name.removesuffix(" const")
-    if not end.endswith(")"):
-        return name
-    depth = 0
-    for at in range(len(end) - 1, -1, -1):
-        depth += (end[at] == ")") - (end[at] == "(")
-        if not depth:
-            return end[:at] if at and not end[at - 1].isspace() else name
-    return name
+    return at, function
 
 
 def shorten_words(text: str, limit: int) -> str:

@@ -53,7 +53,7 @@ def finding(case: Case, waits: Waits) -> Finding | None:
         title=f"{plural(len(order), 'first use')} inside the measured stretch",
         cost_ms=cost / 1e6,
         count=len(order),
-        evidence=f"The longest, at {case.where(first.call[longest])[0]}, took "
+        evidence=f"The longest, at {case.where(first.call[longest])[0].brief}, took "
         f"{ms(int((first.end - first.start)[longest][0]))}; the {case.engine_words} waited {ms(cost)} for all of them.",
         advice="Run one warm-up step before the loop that matters, or look at later steps with --steps or --from.",
         where=case.where(first.call[order]),

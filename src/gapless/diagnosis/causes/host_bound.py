@@ -35,7 +35,6 @@ from gapless.model.kinds import CallKind, OpKind
 
 from ..case import Bools, Case
 from ..report import Finding
-from ..start_up import from_
 from ..waits import Reason, Waits
 from ..words import each_of, ms, times
 
@@ -61,7 +60,7 @@ def finding(case: Case, waits: Waits) -> Finding | None:
     started = case.start_up
     if started is not None and _in_start(waits, started.end) >= cost / 2:
         evidence += " The longest is start-up (loading, compiling, setting up), which a longer run has once too."
-        advice = f"Look at what comes after the start with {from_(case.work, started.end)}. Shorten the start itself "
+        advice = f"Look at what comes after the start with {started.option}. Shorten the start itself "
         advice += "by keeping what was compiled, or by compiling and loading ahead of time."
     elif loaded := _loaded(case, waits):
         evidence += f" At {'its end' if count == 1 else 'the end of the longest'} the code of a kernel was loaded that "
