@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -450,7 +451,7 @@ def tapes(tmp_path, monkeypatch):
         ("expected", 0, 0),
         ("warning", 0, 0),
         ("chance", 0, 0),
-        ("empty", 0, 2),
+        ("empty", 2, 2),
         ("dead", 1, 1),
         ("bad", 2, 2),
         ("binary", 2, 2),
@@ -486,7 +487,7 @@ def test_a_tape_without_anything_to_check_is_not_right(tapes, capsys, text):
     status, out, err = run(capsys, "check", "emptied.tape")
     assert (status, out) == (2, "")
     assert "emptied.tape asks for no operation and touches no memory: there is nothing to check." in err
-    assert run(capsys, "simulate", "emptied.tape")[0] == 0
+    assert run(capsys, "simulate", "emptied.tape")[0] == (0 if "sync" in text else 2)  # a call alone can be played
 
 
 @pytest.mark.parametrize(
@@ -976,3 +977,25 @@ def test_tapes_are_played_and_checked_from_python(tapes):
         gapless.simulate(program, machine="h100")
     with pytest.raises(gapless.GaplessError, match="deadlock"):
         gapless.check("dead.tape")
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"# soon\n", b"machine h200\n", gzip.compress(b"")])
+def test_an_empty_tape_is_not_played(tmp_path, capsys, content):
+    tape = tmp_path / "empty.tape"
+    tape.write_bytes(content)
+    for options in ([], ["--json"], ["--svg", str(tmp_path / "a.svg")]):
+        status, out, err = run(capsys, "simulate", str(tape), *options)
+        assert (status, out, err.count("\n")) == (2, "", 1)
+        assert "is no tape" in err if content.startswith(b"\x1f") else "there is nothing to play" in err
+    assert not (tmp_path / "a.svg").exists()
+    fine = tmp_path / "fine.tape"
+    fine.write_text("stream s\nsync s\n")
+    assert run(capsys, "simulate", str(fine))[0] == 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="this system has no /proc")
+@pytest.mark.parametrize("verb", ["check", "simulate", "explain"])
+def test_a_file_that_fails_when_it_is_read_is_blamed_itself(capsys, verb):
+    status, out, err = run(capsys, verb, "/proc/self/mem")
+    assert (status, out) == (2, "")
+    assert err.startswith("gapless: /proc/self/mem cannot be read: Input/output error")

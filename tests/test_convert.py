@@ -207,3 +207,12 @@ def test_a_page_and_json_do_not_mix() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert "Give the page a file" in done.stderr
+
+
+@pytest.mark.parametrize("to", ["out.json", "/dev/null"])
+def test_an_input_that_cannot_be_is_blamed_and_not_the_output(capsys, tmp_path, to) -> None:
+    source = tmp_path / ("x" * 300)
+    status, out, err = run(capsys, "convert", source, tmp_path / to, "--to", "chrome")
+    assert (status, out) == (2, "")
+    assert err == f"gapless: {source} cannot be read: File name too long.\n"
+    assert not list(tmp_path.iterdir())

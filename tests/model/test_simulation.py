@@ -162,6 +162,14 @@ def test_files_that_cannot_be_read(tmp_path):
         load_tape("a\0b")
 
 
+@pytest.mark.parametrize("start", ["", "\n  ", "\ufeff", "\ufeff\r\n\t"])
+@pytest.mark.parametrize("text", ['{\n "traceEvents": []\n}', "[\n]"])
+def test_json_over_several_lines_is_no_tape(tmp_path, start, text):
+    (tmp_path / "trace.json").write_text(start + text, encoding="utf-8")
+    with pytest.raises(GaplessError, match=r"trace\.json is no tape.*read by gapless explain"):
+        load_tape(tmp_path / "trace.json")
+
+
 def test_machine_files_are_looked_for_beside_the_tape(tmp_path):
     (tmp_path / "mine.json").write_text('{"launch_cost": "2ms"}')
     (tmp_path / "x.tape").write_text('machine "mine.json"\nstream s\nkernel k on s 1ms\n')

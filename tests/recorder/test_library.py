@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -118,6 +119,37 @@ def test_a_compiler_that_fails(headers: Path, tmp_path: Path) -> None:
     assert not list((tmp_path / "out").iterdir())
 
 
+def test_a_compiler_whose_path_holds_a_space(headers: Path, tmp_path: Path) -> None:
+    compiler = tmp_path / "my tools" / "cc"
+    compiler.parent.mkdir()
+    compiler.symlink_to(shutil.which("cc") or "")
+    source = tmp_path / "part.c"
+    source.write_text("int part(void) { return 1; }\n")
+    for name, command in (("one.so", str(compiler)), ("two.so", "cc -pipe")):
+        native.compile_library(tmp_path / "made" / name, command, [str(source)], part="part")
+        assert native.is_whole(tmp_path / "made" / name)
+
+
+def test_a_compiler_that_speaks_in_another_encoding(tmp_path: Path) -> None:
+    compiler = tmp_path / "cc"
+    compiler.write_text("#!/bin/sh\nprintf 'caf\\351: erreur\\n' >&2\nexit 1\n")
+    compiler.chmod(0o755)
+    with pytest.raises(GaplessError, match="could not compile gapless's part:\ncaf\ufffd: erreur"):
+        native.compile_library(tmp_path / "made" / "a.so", str(compiler), [], part="part")
+
+
+def test_a_library_is_on_the_disk_before_it_has_its_name(
+    headers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target, synced = tmp_path / "part.c", tmp_path / "made" / "a.so", []
+    source.write_text("int part(void) { return 1; }\n")
+    real = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda number: (synced.append(target.exists()), real(number)))
+    native.compile_library(target, "cc", [str(source)], part="part")
+    assert synced == [False]
+    assert target.exists()
+
+
 def test_layouts_are_found_in_the_headers(headers: Path) -> None:
     table = layout_source((headers / "cupti_activity.h").read_text())
     for kind, (label, struct, _) in KINDS.items():
@@ -144,6 +176,15 @@ def test_bad_calls_run_nothing(
     taken.write_text("mine")
     assert "no program to record" in wrong(capsys)
     assert "no program nonesuch" in wrong(capsys, "-o", str(tmp_path / "a.gapless"), "--", "nonesuch")
+    (tmp_path / "train.py").write_text("print()")
+    assert f"gapless record -- python {tmp_path}/train.py" in wrong(capsys, "--", f"{tmp_path}/train.py")
+    assert "the file is there, and may not be executed" in wrong(capsys, "--", str(taken))
+    assert f"{tmp_path} is a directory, not a program." in wrong(capsys, "--", str(tmp_path))
+    (tmp_path / "solver").write_text("#!/bin/sh\n")
+    (tmp_path / "solver").chmod(0o755)
+    with monkeypatch.context() as here:
+        here.chdir(tmp_path)
+        assert "no program solver on the PATH. The one here is ./solver." in wrong(capsys, "--", "solver")
     assert "there already" in wrong(capsys, "-o", str(taken), *run)
     assert taken.read_text() == "mine"
     assert "cannot be written" in wrong(capsys, "-o", str(tmp_path / "no" / "a.gapless"), *run)

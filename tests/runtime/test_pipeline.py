@@ -174,6 +174,14 @@ def test_input_that_cannot_be_cut_or_copied(device: Any) -> None:
             pipe(np.array([object()]))
 
 
+@pytest.mark.parametrize(("what", "named"), [(5, "of type int"), (None, "None"), ("x * 2", "of type str")])
+def test_what_is_no_kernel_is_not_taken_for_one_of_a_gpu(device: Any, what: Any, named: str) -> None:
+    with pytest.raises(GaplessError, match=rf"is a function of NumPy arrays .* This is {named}\.$"):
+        Pipeline(what, device=device)
+    with pytest.raises(GaplessError, match="A CudaSource runs on a GPU, not on"):
+        Pipeline(cuda_kernel("__global__ void f() {}", "f"), device=device)
+
+
 def test_wrong_arguments() -> None:
     for how, text in (
         ({"device": "tpu"}, "no device 'tpu'"),

@@ -91,3 +91,35 @@ def test_a_program_that_leaves_without_a_word(tmp_path: Path) -> None:
     done = run("--dry", "--", str(script))
     assert done.returncode == 2
     assert "status 7" in done.stderr
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_a_program_that_does_nothing_on_a_gpu_has_passed_no_check(tmp_path: Path, form: tuple[str, ...]) -> None:
+    script = tmp_path / "host.py"
+    script.write_text("import torch\nassert torch.ones(3).sum() == 3\n")
+    done = run("--dry", *form, "--", "python", str(script))
+    assert done.returncode == 2
+    assert done.stderr == f"gapless: {script}: no operation on a GPU was seen, so nothing was checked.\n"
+    assert "no race" not in done.stdout
+    assert [json.loads(line)["operations"] for line in done.stdout.splitlines()] == [0] * len(form)
+
+
+def test_a_program_that_fails_before_it_does_anything_on_a_gpu(tmp_path: Path) -> None:
+    script = tmp_path / "fails.py"
+    script.write_text("import torch\nraise ValueError('no data')\n")
+    done = run("--dry", "--", "python", str(script))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "ValueError: no data No operation on a GPU was seen until then." in done.stderr
+
+
+def test_what_was_not_followed_is_told_where_nothing_else_is() -> None:
+    from gapless.cli.output import drawn, to_console
+    from gapless.torch.findings import Checked
+    from gapless.views.torch_check import draw
+
+    console = to_console()
+    checked = Checked(notes={"graphs are not looked into": ["a.py:3"]}, streams=["s"], dry=True)
+    text = drawn(console, draw(checked, "a.py", console, console.options))
+    assert text.splitlines()[0] == "a.py  no operation on a GPU, dry"
+    assert "graphs are not looked into (a.py:3)" in text
+    assert "race" not in text

@@ -154,7 +154,10 @@ def playing(profile: str | None, replay: str | None) -> Callable[[Path], Simulat
 
     def play(path: Path) -> Simulation:
         with blaming_itself(path, "simulate"):
-            played = simulate(tape_in(path), machine=machine, replay="plain" if replay is None else replay)
+            tape = tape_in(path)
+            if not len(tape.program):
+                raise GaplessError(f"{path} asks for no operation and makes no call: there is nothing to play.")
+            played = simulate(tape, machine=machine, replay="plain" if replay is None else replay)
             _ = played.races, played.outcomes  # worked out here, so that a fault in them is told as one
             return played
 

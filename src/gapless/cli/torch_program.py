@@ -21,6 +21,8 @@ _WITH_VALUE = ("-X", "-W", "--check-hash-based-pycs")  # options of the interpre
 def check_program(command: Sequence[str], *, dry: bool, json: bool) -> int:
     """Run a program under the check; give the exit status: 128 + n where signal n stopped the program.
 
+    One in which no operation on a GPU was seen has passed no check: that is wrong, as an empty tape is.
+
     Ctrl-C and requests to end go to the program. Where it could still report, what it did until then is drawn.
     """
     from gapless.recorder.child import Child
@@ -49,18 +51,22 @@ def check_program(command: Sequence[str], *, dry: bool, json: bool) -> int:
     from gapless.torch.findings import Checked
 
     checked = Checked.from_dict(found["checked"])
+    nothing = not (checked.operations or checked.findings)
     if json:
         write(json_of({"program": " ".join(rest)} | checked.to_dict() | {"ended": found["ended"]}))
-    else:
+    elif not nothing or checked.notes:
         from gapless.views.torch_check import draw
 
         console = to_console()
         write(drawn(console, draw(checked, " ".join(rest), console, console.options)))
     if found["ended"]:
-        complain(f"{found['ended']} What it did until then was checked.")
+        until = "No operation on a GPU was seen until then." if nothing else "What it did until then was checked."
+        complain(f"{found['ended']} {until}")
     if stop is not None:
         return 128 + stop
-    return FAILED if not checked.ok else WRONG if found["ended"] else DONE
+    if nothing and not found["ended"]:
+        complain(f"{' '.join(rest)}: no operation on a GPU was seen, so nothing was checked.")
+    return FAILED if not checked.ok else WRONG if found["ended"] or nothing else DONE
 
 
 def _python(command: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -91,9 +91,9 @@ def compile_library(
         for name, text in (texts or {}).items():
             (Path(work) / name).write_text(text)
         made = Path(work) / target.name
-        line = [*compiler.split(), *FLAGS, "-I", work, *arguments, "-o", str(made), "-ldl", "-lpthread"]
+        line = [*_command(compiler), *FLAGS, "-I", work, *arguments, "-o", str(made), "-ldl", "-lpthread"]
         try:
-            done = subprocess.run(line, capture_output=True, text=True, check=False)
+            done = subprocess.run(line, capture_output=True, text=True, errors="replace", check=False)
         except OSError as problem:
             raise GaplessError(f"The C compiler {compiler} cannot be run: {problem.strerror}") from None
         if done.returncode and "No space left on device" in done.stderr:
@@ -106,7 +106,14 @@ def compile_library(
                 f"{compiler} was to compile gapless's {part}, and made nothing, without a complaint. Is it a C "
                 "compiler? CC names another one."
             )
+        with made.open("rb") as file:
+            os.fsync(file.fileno())  # its name must not outlive a crash that its content does not
         made.replace(target)
+
+
+def _command(compiler: str) -> list[str]:
+    """Give the words of CC: a program, whose path may hold spaces, or one with arguments, such as ccache gcc."""
+    return [compiler] if shutil.which(compiler) else compiler.split()
 
 
 @contextmanager
@@ -117,6 +124,6 @@ def _kept_in(folder: Path, part: str) -> Iterator[None]:
         yield
     except OSError as problem:
         raise GaplessError(
-            f"The {part}'s library is compiled once and kept in {folder}, and that cannot be written to: "
+            f"The library for the {part} is compiled once and kept in {folder}, and that cannot be written to: "
             f"{problem.strerror or problem}.\nXDG_CACHE_HOME names another folder for caches."
         ) from None

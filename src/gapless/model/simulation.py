@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -169,7 +170,7 @@ def load_tape(path: str | PathLike[str]) -> Tape:
         raise GaplessError(f"{path} cannot be read: {getattr(problem, 'strerror', None) or problem}") from None
     if len(raw) > LARGEST_TAPE:
         raise GaplessError(f"{path} is longer than {LARGEST_TAPE >> 20} MiB; use repeat to write a long tape")
-    if b"\0" in raw[:_START] or raw.startswith((b"\x1f\x8b", b"{", b"[")):
+    if b"\0" in raw[:_START] or raw.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"\x1f\x8b", b"{", b"[")):
         raise GaplessError(f"{path} is no tape. A tape is plain text; a timeline is read by gapless explain.")
     try:
         text = raw.decode("utf-8")

@@ -98,8 +98,22 @@ def check(command: Sequence[str], settings: Settings) -> str:
         raise GaplessError("--max-size is more than any file can hold.")
     program = shutil.which(command[0])
     if program is None:
-        raise GaplessError(f"There is no program {command[0]}.")
+        raise GaplessError(_no_program(command[0]))
     return program
+
+
+def _no_program(name: str) -> str:
+    """Say why what stands behind -- cannot be started."""
+    file = Path(name)
+    if os.sep in name and file.is_dir():
+        return f"{name} is a directory, not a program."
+    if not file.is_file():
+        return f"There is no program {name}."
+    if file.suffix == ".py":
+        return f"{name} is run by Python: gapless record -- python {name}"
+    if os.sep not in name and os.access(file, os.X_OK):
+        return f"There is no program {name} on the PATH. The one here is ./{name}."
+    return f"{name} is no program: the file is there, and may not be executed (chmod +x makes it executable)."
 
 
 def traced_environment(path: Path, settings: Settings, environment: Mapping[str, str]) -> dict[str, str]:

@@ -24,10 +24,9 @@ def draw(checked: Checked, name: str, console: Console, options: ConsoleOptions)
     page = _Page.on(console, options)
     yield page.title(name, _facts(checked))
     yield from page.numbered(checked.findings, page.finding)
-    if not checked.findings:
+    if checked.operations and not checked.findings:
         yield Text()
-        words = "Nothing races in what was looked at." if checked.operations else "No operation on a GPU was seen."
-        yield page.line(words, GAIN if checked.operations else "bold")
+        yield page.line("Nothing races in what was looked at.", GAIN)
     if checked.notes:
         yield Text()
         yield page.line("Not checked", "bold")
@@ -42,6 +41,8 @@ def _facts(checked: Checked) -> str:
     counted = [f"{n:,} {word}{'s' if n > 1 else ''}" for n, word in ((errors, "race"), (warnings, "warning")) if n]
     streams = len(checked.streams)
     seen = f"{wording.plural(checked.operations, 'operation')}, {wording.plural(streams, 'stream')}"
+    if not checked.operations:
+        return f"no operation on a GPU{', dry' if checked.dry else ''}"
     return f"{', '.join(counted) or 'no race'} in {seen}{', dry' if checked.dry else ''}"
 
 

@@ -234,7 +234,12 @@ _FOR_GPUS = frozenset({"CudaSource", "Kernel", "JITFunction", "Autotuner", "CUDA
 def numpy_launch(kernel: Any, where: str) -> Launch:
     """Make a function of NumPy arrays a launch. Raises GaplessError for what is none."""
     name = type(kernel).__name__
-    if name in _FOR_GPUS or not callable(kernel):
+    if not callable(kernel) and name not in _FOR_GPUS:
+        raise GaplessError(
+            f"A kernel on {where} is a function of NumPy arrays that gives arrays, such as lambda x: 2 * x + 1. This "
+            f"is {'None' if kernel is None else f'of type {name}'}."
+        )
+    if name in _FOR_GPUS:
         raise GaplessError(
             f"A {name} runs on a GPU, not on {where}. Give a function of NumPy arrays, or a device that is a GPU."
         )

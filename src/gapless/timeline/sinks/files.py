@@ -190,7 +190,15 @@ def _write_beside(target: Path, pieces: Iterable[bytes]) -> Path:
 
 
 def _is_one_of(target: Path, inputs: Iterable[Path]) -> bool:
-    return any(target.exists() and known.exists() and target.samefile(known) for known in inputs)
+    return any(_is_same(target, known) for known in inputs)
+
+
+def _is_same(target: Path, known: Path) -> bool:
+    """Tell whether both are one file that is there. What is wrong with an input is said by who reads it."""
+    try:
+        return target.samefile(known)
+    except (OSError, ValueError):
+        return False
 
 
 def _mode(target: Path) -> int:

@@ -25,9 +25,15 @@ _GZIP = b"\x1f\x8b"
 
 
 def head(path: Path, size: int) -> bytes:
-    """Give the first bytes of the file's content, unpacked; fewer where the file is short or damaged."""
+    """Give the first bytes of the file's content, unpacked; fewer where the file is short or damaged.
+
+    Raises GaplessError for a file that cannot be read.
+    """
     with open_file(path) as file:
-        raw = file.read(size)
+        try:
+            raw = file.read(size)
+        except OSError as problem:
+            raise GaplessError(f"{path} cannot be read: {problem.strerror or problem}.") from None
         if not raw.startswith(_GZIP):
             return raw
         file.seek(0)
