@@ -517,15 +517,53 @@ def test_the_cpu_passes_through() -> None:
 
 
 def test_says_what_it_cannot() -> None:
-    with pytest.raises(GaplessError, match="depth"):
-        gt.prefetch([], "cpu", depth=0)
-    with pytest.raises(GaplessError, match="depth"):
-        gt.to_host([], 0, device="cpu")
     with pytest.raises(GaplessError, match="mps"):
         gt.prefetch([], "mps")
     if not torch.cuda.is_available():
         with pytest.raises(GaplessError, match="no GPU"):
             gt.prefetch([])
+
+
+@pytest.mark.parametrize("depth", [0, -1, 1.5, float("nan"), float("inf"), "2", None, [], torch.tensor(1.5)], ids=repr)
+def test_a_depth_is_a_whole_number_from_1(depth: Any) -> None:
+    for device in ("cpu", "cuda"):
+        with gt.check(dry=True):
+            with pytest.raises(GaplessError, match="depth is a whole number of batches, at least 1, not"):
+                gt.prefetch([], device, depth)
+            with pytest.raises(GaplessError, match="depth is a whole number of results, at least 1, not"):
+                gt.to_host([], depth, device=device)
+
+
+def test_whole_numbers_of_other_types_are_depths() -> None:
+    for depth in (np.int64(3), torch.tensor(3), 10**12):
+        with gt.check(dry=True):
+            assert len(list(gt.prefetch([torch.ones(2)] * 5, "cuda", depth))) == 5
+            assert len(list(gt.to_host([torch.ones(2)] * 5, depth))) == 5
+
+
+@pytest.mark.parametrize(
+    "device",
+    ["nonsense", "", "cuda:x", "cuda:-1", "cuda:300", "cuda:", "cpu:", -1, 300, 10**30, None, 1.5, True, b"cuda"],
+    ids=repr,
+)
+def test_what_names_no_device(device: Any) -> None:
+    for make in (lambda: gt.prefetch([], device), lambda: gt.to_host([], device=device)):
+        with pytest.raises(GaplessError, match="is no device: 'cuda'"):
+            make()
+
+
+def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    for device in (2, "cuda:2", torch.device("cuda", 2)):
+        with pytest.raises(GaplessError, match="There is no cuda:2 here: PyTorch sees 2 GPUs, from cuda:0"):
+            gt.prefetch([], device)
+    assert isinstance(gt.prefetch([], "cuda:1"), Prefetcher)
+
+
+def test_a_second_gpu_is_the_dry_runs_to_refuse() -> None:
+    with gt.check(dry=True), pytest.raises(GaplessError, match="A dry run pretends one GPU"):
+        list(gt.prefetch([1], "cuda:1"))
 
 
 # ----------------------------------------------------------------------------------------------------------- results

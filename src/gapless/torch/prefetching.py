@@ -12,10 +12,8 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from gapless.model.errors import GaplessError
-
 from .ring import Ring, Stats
-from .transfers import Transfers, transfers_of
+from .transfers import Transfers, depth_of, transfers_of
 
 T = TypeVar("T")
 
@@ -93,8 +91,6 @@ def prefetch(
     device and runs on the copy stream. ``stats`` counts, ``report()`` says what the program waited for. A *device* that
     is the CPU passes batches through.
 
-    Raises GaplessError for a depth below 1, and for a device that is neither a GPU nor the CPU.
+    Raises GaplessError for a depth that is no whole number from 1, and a device that is neither a GPU nor the CPU.
     """
-    if depth < 1:
-        raise GaplessError(f"prefetch needs a depth of at least 1 batch, not {depth}")
-    return Prefetcher(loader, transfers_of(device), depth, transform)
+    return Prefetcher(loader, transfers_of(device), depth_of(depth, "batches"), transform)

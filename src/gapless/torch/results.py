@@ -19,7 +19,7 @@ from gapless.model.errors import GaplessError
 
 from .batches import map_tensors, tensors_in
 from .buffers import Buffer
-from .transfers import Transfers, transfers_of
+from .transfers import Transfers, depth_of, transfers_of
 
 T = TypeVar("T")
 
@@ -165,9 +165,7 @@ def to_host(results: Iterable[T], depth: int = 2, *, device: torch.device | str 
 
     Results are tensors, or tuples, lists, dicts, named tuples, dataclasses of them; they come in order, *depth* results
     later than they are made, in pinned memory. The program may keep them. An exception of *results* comes behind the
-    results before it, and so does what cannot be brought back. Raises GaplessError for a depth below 1, a device that
-    is neither a GPU nor the CPU, and results with other tensors (sparse ones).
+    results before it, and so does what cannot be brought back. Raises GaplessError for a depth that is no whole
+    number from 1, a device that is neither a GPU nor the CPU, and results with other tensors (sparse ones).
     """
-    if depth < 1:
-        raise GaplessError(f"to_host needs a depth of at least 1 result, not {depth}")
-    return HostResults(results, transfers_of(device), depth)
+    return HostResults(results, transfers_of(device), depth_of(depth, "results"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from operator import index
 from typing import Any, Protocol
 
 import torch
@@ -214,11 +215,43 @@ def _plain(make: Callable[..., torch.Tensor], *args: Any, **kwargs: Any) -> torc
 
 def transfers_of(device: torch.device | str | int) -> Transfers | None:
     """Give how to copy to and from a device; None for the CPU. Raises GaplessError for other devices."""
-    where = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+    where = _device(device)
     if where.type == "cpu":
         return None
     if where.type != "cuda":
         raise GaplessError(f"prefetching knows GPUs (cuda) and the CPU, not {where}")
     if not torch.cuda.is_available():
         raise GaplessError("There is no GPU here, or PyTorch cannot use it. For the CPU: device='cpu'")
-    return Cuda(torch.device("cuda", torch.cuda.current_device()) if where.index is None else where)
+    if where.index is None:
+        return Cuda(torch.device("cuda", torch.cuda.current_device()))
+    if where.index >= (gpus := torch.cuda.device_count()):
+        if not issubclass(torch.cuda.Stream, torch._C._CudaStreamBase):
+            torch.empty(0, device=where)  # a dry run says by itself that it pretends one GPU
+        raise GaplessError(f"There is no {where} here: PyTorch sees {gpus} GPU{'s' * (gpus > 1)}, from cuda:0")
+    return Cuda(where)
+
+
+def _device(device: Any) -> torch.device:
+    """Give what PyTorch calls a device of this name or number."""
+    if isinstance(device, torch.device):
+        return device
+    if isinstance(device, str | int) and not isinstance(device, bool):
+        name = f"cuda:{device}" if isinstance(device, int) else device
+        try:
+            where = torch.device(name)
+        except (RuntimeError, TypeError, ValueError):
+            where = None
+        if where is not None and (":" not in name or name.endswith(f":{where.index}")):  # of 300, it takes 44
+            return where
+    raise GaplessError(f"device={device!r} is no device: 'cuda', the GPU's number (1 or 'cuda:1'), or 'cpu'")
+
+
+def depth_of(depth: Any, what: str) -> int:
+    """Give how many *what* are to be under way. Raises GaplessError for anything but a whole number from 1."""
+    try:
+        number = index(depth)
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise GaplessError(f"depth is a whole number of {what}, at least 1, not {depth!r}")
+    return number
