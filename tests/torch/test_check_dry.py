@@ -104,7 +104,7 @@ def test_draws_the_finding() -> None:
     found = check(programs.missing_wait)
     drawn = plain(lambda console, options: draw(found, "train.py", console, options), width=200).splitlines()
     assert drawn[0] == "train.py  1 race in 2 operations, 2 streams, dry"
-    assert drawn[2].startswith(f"1   missing-wait: float32[{N}] is used on a stream that does not wait")
+    assert drawn[2].startswith(f"1   missing-wait: float32[{N}] is used on two streams, and the second does not wait")
     assert any(line.startswith("    first     full on torch.cuda.default_stream() writes it") for line in drawn)
     assert any(line.startswith("    then      mul on side reads it") for line in drawn)
     add = next(line for line in drawn if line.startswith("    add "))
@@ -137,6 +137,26 @@ def test_says_what_is_made_up() -> None:
     assert "made up (zeros)" in notes
     assert "sizes that depend on values" in notes
     assert "times between events" in notes
+
+
+def test_what_comes_back_to_the_host_is_zeros() -> None:
+    def program() -> None:
+        x, sevens = torch.full((2, 3), 7.0, device="cuda"), torch.full((2, 3), 7.0)
+        parts = torch.full((4, 6), 7.0)
+        sevens.copy_(x, non_blocking=True)
+        parts[::2, ::2].copy_(x)
+        torch.cuda.synchronize()
+        assert sevens.eq(0).all()
+        assert parts.sum() == 7 * (24 - 6)
+        assert x.cpu().eq(0).all()
+        assert [result.sum() for result in gt.to_host([x, x + 1, x.t()])] == [0, 0, 0]
+        assert x.tolist() == [[0, 0, 0], [0, 0, 0]]
+        weight = torch.nn.Parameter(torch.ones(2, 3))
+        with torch.no_grad():
+            weight.copy_(x)
+        assert weight.eq(0).all()
+
+    assert check(program).findings == []
 
 
 def test_sees_into_what_was_compiled_before() -> None:

@@ -174,7 +174,7 @@ class DryDevice:
         target, source = args[0], args[1]
         if is_meta(target):
             return func(target, to_meta(source)) if is_meta(source) or target.shape != source.shape else target
-        return self.make_up(target) if is_meta(source) else func(*args, **kwargs)
+        return self.make_up(target.zero_()) if is_meta(source) else func(*args, **kwargs)
 
     @contextmanager
     def backward(self) -> Iterator[None]:

@@ -12,7 +12,7 @@ from .stacks import Place
 class Cause(Enum):
     """What is missing: the slug, and what it means in a sentence."""
 
-    MISSING_WAIT = "missing-wait", "used on a stream that does not wait for the stream that uses it too"
+    MISSING_WAIT = "missing-wait", "used on two streams, and the second does not wait for the first"
     REUSED_BLOCK = "reused-block", "released and handed out again while another stream may still use it"
     UNREADY_BLOCK = "unready-block", "used before earlier work in the same block is over"
     SOURCE_OVERWRITTEN = "source-overwritten", "written by the host before its copy to the device is done"
