@@ -178,7 +178,7 @@ def test_rules_that_are_cited() -> None:
 
 
 def test_findings_in_pytorch_programs() -> None:
-    source = (ROOT / "src" / "gapless" / "torch" / "findings.py").read_text()
+    source = (ROOT / "src" / "gapless" / "torch" / "causes.py").read_text()
     page = (DOCS / "pytorch.md").read_text()
     told = re.findall(r'^    [A-Z_]+ = "([a-z-]+)", "(.*)"$', source, re.MULTILINE)
     assert len(told) >= 6

@@ -78,8 +78,8 @@ def test_says_both_accesses_the_memory_and_the_line_to_add() -> None:
     assert finding.first.place.text.startswith("return torch.full")
     assert [place.function for place in finding.first.stack[:2]] == ["filled", "missing_wait"]
     assert finding.second.place.text == "x * 2"
-    assert finding.add == "side.wait_stream(torch.cuda.default_stream())"
-    assert finding.where == finding.second.place
+    assert finding.advice.line == "side.wait_stream(torch.cuda.default_stream())"
+    assert finding.advice.where == finding.second.place
     assert gt.Checked.from_dict(found.to_dict()).to_dict() == found.to_dict()
     assert "missing-wait" in str(found)
 
@@ -90,11 +90,11 @@ def test_says_both_accesses_the_memory_and_the_line_to_add() -> None:
         (programs.block_handed_out_again, "x.record_stream(side)"),
         (programs.block_still_in_use_by_its_own_stream, "side.wait_stream(torch.cuda.default_stream())"),
         (programs.source_overwritten, "torch.cuda.default_stream().synchronize()"),
-        (programs.read_too_early, "torch.cuda.default_stream().synchronize()"),
+        (programs.read_after_an_event_of_another_stream, "torch.cuda.default_stream().synchronize()"),
     ],
 )
 def test_names_the_line(program: Program, line: str) -> None:
-    assert check(program).findings[0].add.replace("tensor.", "x.") == line
+    assert check(program).findings[0].advice.line == line
 
 
 def test_draws_the_finding() -> None:

@@ -44,10 +44,24 @@ def test_a_script_with_its_arguments_that_fails_in_the_end(tmp_path: Path) -> No
     assert finding["add"] == {
         "line": "side.wait_stream(torch.cuda.default_stream())", "place": "before", "file": str(script), "at": 8,
     }  # fmt: skip
-    assert values["ended"] == "The program ended with ValueError: no data"
+    assert values["ended"] == f"The program ended at {script}:10 with ValueError: no data."
     assert "ValueError: no data" in done.stderr
     assert "What it did until then was checked" in done.stderr
+    assert "no data. What" in done.stderr
     assert "runpy" not in done.stderr
+
+
+def test_a_program_that_does_not_get_to_its_end_is_not_passed_as_clean(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import torch\nx = torch.ones(9, device='cuda')\nahead.record_stream(x)\n")
+    done = run("--dry", "--", "python", str(script))
+    assert done.returncode == 2
+    said = " ".join(done.stdout.split())
+    assert "no race so far in 1 operation" in said
+    assert said.endswith("with NameError: name 'ahead' is not defined.")
+    assert "Not looked at to its end: The program ended at" in said
+    assert "Nothing races" not in said
+    assert "defined. What it did until then was checked" in done.stderr
 
 
 def test_what_a_dry_run_cannot_follow_is_said(tmp_path: Path) -> None:
@@ -109,7 +123,7 @@ def test_a_program_that_fails_before_it_does_anything_on_a_gpu(tmp_path: Path) -
     script.write_text("import torch\nraise ValueError('no data')\n")
     done = run("--dry", "--", "python", str(script))
     assert (done.returncode, done.stdout) == (2, "")
-    assert "ValueError: no data No operation on a GPU was seen until then." in done.stderr
+    assert "ValueError: no data. No operation on a GPU was seen until then." in done.stderr
 
 
 def test_what_was_not_followed_is_told_where_nothing_else_is() -> None:

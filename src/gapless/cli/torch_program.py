@@ -58,10 +58,10 @@ def check_program(command: Sequence[str], *, dry: bool, json: bool) -> int:
         from gapless.views.torch_check import draw
 
         console = to_console()
-        write(drawn(console, draw(checked, " ".join(rest), console, console.options)))
+        write(drawn(console, draw(checked, " ".join(rest), console, console.options, ended=found["ended"])))
     if found["ended"]:
-        until = "No operation on a GPU was seen until then." if nothing else "What it did until then was checked."
-        complain(f"{found['ended']} {until}")
+        until = "What it did until then was checked; what would have come next was not."
+        complain(f"{found['ended']} {'No operation on a GPU was seen until then.' if nothing else until}")
     if stop is not None:
         return 128 + stop
     if nothing and not found["ended"]:

@@ -72,7 +72,11 @@ def _run(program: list[str]) -> tuple[str, int]:
         return str(problem), 2
     except BaseException as fault:
         _show(fault)
-        return f"The program ended with {type(fault).__name__}: {fault}", 1
+        from gapless.torch.stacks import blamed
+
+        where, said = blamed(fault.__traceback__), " ".join(str(fault).split()).rstrip(".")
+        at = f" at {where}" if where else ""
+        return f"The program ended{at} with {type(fault).__name__}" + (f": {said}" if said else "") + ".", 1
     return "", 0
 
 

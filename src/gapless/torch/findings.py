@@ -3,30 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 
+from .advice import Advice
+from .causes import Cause
 from .stacks import Place
-
-
-class Cause(Enum):
-    """What is missing: the slug, and what it means in a sentence."""
-
-    MISSING_WAIT = "missing-wait", "used on two streams, and the second does not wait for the first"
-    REUSED_BLOCK = "reused-block", "released and handed out again while another stream may still use it"
-    UNREADY_BLOCK = "unready-block", "used before earlier work in the same block is over"
-    SOURCE_OVERWRITTEN = "source-overwritten", "written by the host before its copy to the device is done"
-    SOURCE_FREED = "source-freed", "released before its copy to the device is done"
-    READ_TOO_EARLY = "read-too-early", "used by the host before its copy from the device is done"
-
-    def __init__(self, slug: str, words: str) -> None:
-        self.slug = slug
-        self.words = words
-
-    @classmethod
-    def of(cls, slug: str) -> Cause:
-        """Give the cause of this slug."""
-        return next(cause for cause in cls if cause.slug == slug)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +36,11 @@ class Side:
 
 @dataclass(slots=True)
 class Finding:
-    """Two accesses to the same bytes that nothing puts in order, and the line to add.
+    """Two accesses to the same bytes that nothing puts in order, and what to do about it.
 
-    ``error`` is False where the documentation is broken but today's drivers hide it. ``add`` belongs before the second
-    access, in the same ``with`` block; for a reused block behind the first (``before`` is False). One finding stands
-    for all that the same lines do.
+    ``error`` is False where the documentation is broken but today's drivers hide it. ``allocated`` is where the memory
+    was allocated, ``first_used`` where it was first met, if that was not seen. A line to add belongs into the same
+    ``with`` block as what stands there. One finding stands for all that the same lines do.
     """
 
     cause: Cause
@@ -68,10 +49,10 @@ class Finding:
     second: Side
     buffer: str
     allocated: tuple[Place, ...]
+    first_used: tuple[Place, ...]
     owner: str
     released: tuple[Place, ...]
-    add: str
-    before: bool
+    advice: Advice
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -84,31 +65,27 @@ class Finding:
             self.first.stream,
             self.second.stream,
             second,
-            self.allocated[:1],
+            self.allocated[:1] or self.first_used[:1],
         )
-
-    @property
-    def where(self) -> Place | None:
-        """The line beside which ``add`` belongs."""
-        return self.second.place if self.before else self.first.place
 
     def to_dict(self) -> dict[str, Any]:
         """Give the finding as plain values: the form of the JSON."""
+        add, where = self.advice, self.advice.where
         return {
             "cause": self.cause.slug,
             "class": "error" if self.error else "warning",
             "first": self.first.to_dict(),
             "second": self.second.to_dict(),
             "buffer": {"is": self.buffer, "stream": self.owner or None, "allocated": _stack(self.allocated),
-                       "released": _stack(self.released)},
-            "add": {"line": self.add, "place": "before" if self.before else "after",
-                    "file": self.where.file if self.where else None, "at": self.where.line if self.where else None},
+                       "first_used": _stack(self.first_used), "released": _stack(self.released)},
+            "add": {"line": add.line or None, "place": ("before" if add.before else "after") if where else None,
+                    "file": where.file if where else None, "at": where.line if where else None},
+            "do": add.words or None,
         }  # fmt: skip
 
     def __str__(self) -> str:
-        side = "before" if self.before else "after"
-        add = f"add {self.add}" + (f" {side} {self.where}" if self.where else "")
-        return f"{self.cause.slug}: {self.buffer} is {self.cause.words}: {self.first}, {self.second}. To repair: {add}"
+        said = f"{self.cause.slug}: {self.buffer} is {self.cause.words}: {self.first}, {self.second}"
+        return f"{said}. To repair: {self.advice}"
 
 
 @dataclass(slots=True)
@@ -146,8 +123,8 @@ class Checked:
         findings = [
             Finding(
                 Cause.of(one["cause"]), one["class"] == "error", _side(one["first"]), _side(one["second"]),
-                one["buffer"]["is"], _places(one["buffer"]["allocated"]), one["buffer"]["stream"] or "",
-                _places(one["buffer"]["released"]), one["add"]["line"], one["add"]["place"] == "before",
+                one["buffer"]["is"], _places(one["buffer"]["allocated"]), _places(one["buffer"]["first_used"]),
+                one["buffer"]["stream"] or "", _places(one["buffer"]["released"]), _advice(one["add"], one["do"]),
             )
             for one in values["findings"]
         ]  # fmt: skip
@@ -173,3 +150,8 @@ def _places(stack: list[dict[str, Any]]) -> tuple[Place, ...]:
 
 def _side(values: dict[str, Any]) -> Side:
     return Side(values["operation"], values["stream"], values["does"], _places(values["stack"]))
+
+
+def _advice(add: dict[str, Any], words: str | None) -> Advice:
+    where = Place(add["file"], add["at"], "") if add["file"] else None
+    return Advice(add["line"] or "", where, add["place"] != "after", words or "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from gapless.model.kinds import StreamKind
 from .log import Log
 from .patches import Patches
 from .stacks import Stack, here, place
+from .streams import Made, being_made
 from .watch import Capture, Watch
 
 _LEGACY, _PER_THREAD = (0, 1), 2  # handles of the default streams
@@ -33,7 +35,7 @@ class GpuDevice:
         self._captured: dict[tuple[int, int], int] = {}
         self.capturing = False
         self._events: dict[int, int] = {}
-        self._names: dict[int, str] = {}  # handle -> what the line that made it calls it
+        self._made: dict[int, Made] = {}  # handle -> how it came to be
         self._registered: list[tuple[int, int]] = []
         self._backward: Stack = ()
         self._flags = _stream_flags()
@@ -54,7 +56,9 @@ class GpuDevice:
             number = self._captured.get((index, handle))
         if number is None:
             kind = StreamKind.NON_BLOCKING if self.capturing else self._kind(handle)
-            number = self.log.stream(self._name(index, handle), kind, index)
+            made = self._made.get(handle, Made())
+            name = f"torch.cuda.default_stream({index or ''})" if handle == 0 else made.said(f"stream_{handle:#x}")
+            number = self.log.stream(name, kind, index, made)
             (self._captured if self.capturing else self._streams)[index, handle] = number
         return number
 
@@ -91,9 +95,22 @@ class GpuDevice:
             number = self._events[handle] = self.log.event()
         return number
 
-    def named(self, handle: int, name: str) -> None:
-        """Remember what the program calls a stream."""
-        self._names.setdefault(handle, name)
+    def being_made(self, index: int, handle: int, *, external: bool, given: bool) -> None:
+        """Remember how a stream comes to be; one that there was already is *given*, as the current one is."""
+        if given and handle in self._made:
+            return
+        made = being_made(external=external)
+        if given and not made.variable:
+            return
+        number = self._streams.get((index, handle))
+        if number is not None:
+            self.log.made_again(number, made)
+        elif handle in self._made and (self._made[handle].variable, self._made[handle].stack[:1]) != (
+            made.variable, made.stack[:1]
+        ):  # fmt: skip
+            self._made[handle] = replace(self._made[handle], variable="")
+        else:
+            self._made[handle] = made
 
     def in_backward(self, function: Any) -> Any:
         """Wrap ``backward``, so that what its threads do has a line to blame."""
@@ -114,11 +131,6 @@ class GpuDevice:
     def unregister(self, address: int) -> None:
         """``cudaHostUnregister``."""
         self._registered = [some for some in self._registered if some[0] != int(address)]
-
-    def _name(self, index: int, handle: int) -> str:
-        if handle == 0:
-            return f"torch.cuda.default_stream({index or ''})"
-        return self._names.get(handle) or f"stream_{handle:#x}"
 
     def _kind(self, handle: int) -> StreamKind:
         if handle == 0:
@@ -193,9 +205,9 @@ def _patch(patches: Patches, device: GpuDevice, watch: Watch) -> None:
 
     def new(cls: Any, *args: Any, **kwargs: Any) -> Any:
         stream = real_new(cls, *args, **kwargs)
-        made = place(here())
-        if made is not None and (name := made.assigned("Stream")):
-            device.named(stream.cuda_stream, name)
+        if handle := stream.cuda_stream:
+            external = issubclass(cls, torch.cuda.ExternalStream)
+            device.being_made(stream.device_index, handle, external=external, given="stream_id" in kwargs)
         return stream
 
     def stream_query(self: Any) -> bool:

@@ -9,8 +9,10 @@ from gapless.model.kinds import CallKind, MemoryKind, OpKind, StreamKind
 from gapless.model.program import Program
 from gapless.model.races import Race, RaceClass, find_races
 
-from .findings import Cause, Finding, Side
-from .log import HOST, Log, Memory, Op, Order, Stream
+from .advice import advise
+from .causes import Cause
+from .findings import Finding, Side
+from .log import HOST, Log, Memory, Op, Order
 from .parts import Ranges, cells
 from .stacks import places
 
@@ -35,9 +37,9 @@ def _without_echoes(findings: list[Finding]) -> list[Finding]:
 
     In a loop the access meets what the one of the round before left in the block, as it meets that of its own round.
     """
-    waits = {(f.error, f.first, f.second, f.add) for f in findings if f.cause is Cause.MISSING_WAIT}
+    waits = {(f.error, f.first, f.second, f.advice) for f in findings if f.cause is Cause.MISSING_WAIT}
     return [
-        f for f in findings if f.cause is not Cause.UNREADY_BLOCK or (f.error, f.first, f.second, f.add) not in waits
+        f for f in findings if f.cause is not Cause.UNREADY_BLOCK or (f.error, f.first, f.second, f.advice) not in waits
     ]
 
 
@@ -163,18 +165,17 @@ class _Told:
         ]
         cause = _cause(memory, first, second)
         born = places(memory.born)
-        on = [None if op.stream == HOST else self.log.streams[op.stream] for op in (first, second)]
         return Finding(
             cause=cause,
             error=race.kind <= RaceClass.UNALLOCATED,
             first=sides[0],
             second=sides[1],
             buffer=memory.said,
-            allocated=born,
+            allocated=born if memory.allocation_seen else (),
+            first_used=() if memory.allocation_seen else born,
             owner=self.log.streams[memory.stream].name if memory.stream >= 0 else "",
             released=places(memory.released) if cause in (Cause.REUSED_BLOCK, Cause.SOURCE_FREED) else (),
-            add=_line(cause, on, memory, self.log, born[0].assigned() if born else ""),
-            before=cause is not Cause.REUSED_BLOCK,
+            advice=advise(cause, first, second, memory, self.log),
         )
 
 
@@ -188,15 +189,3 @@ def _cause(memory: Memory, first: Op, second: Op) -> Cause:
     if first.kind == OpKind.D2H:
         return Cause.READ_TOO_EARLY
     return Cause.SOURCE_FREED if second.name == "release" else Cause.SOURCE_OVERWRITTEN
-
-
-def _line(cause: Cause, on: list[Stream | None], memory: Memory, log: Log, name: str) -> str:
-    """Give the line of Python that puts the two in order."""
-    first, second = on
-    if cause is Cause.REUSED_BLOCK:
-        return f"{name or 'tensor'}.record_stream({first.name if first else ''})"
-    if second is None:
-        return f"{first.name if first else 'stream'}.synchronize()"
-    if cause is Cause.UNREADY_BLOCK:
-        return f"{second.name}.wait_stream({log.streams[memory.stream].name})"
-    return f"{second.name}.wait_stream({first.name if first else ''})"

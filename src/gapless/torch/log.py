@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
 
@@ -24,6 +24,7 @@ from gapless.model.kinds import MemoryKind, StreamKind
 
 from .parts import View
 from .stacks import Stack
+from .streams import Made, Stream
 
 HOST = -1  # where a stream's number stands: the host
 SMALL, GRAIN = 1 << 20, 512  # the caching allocator's small pool, and what it rounds sizes up to
@@ -39,15 +40,6 @@ class Order(IntEnum):
     SYNC_STREAM = 3
     SYNC_DEVICE = 4
     FENCE = 5  # anything done on the default stream, where a blocking stream could be fenced by it
-
-
-@dataclass(frozen=True, slots=True)
-class Stream:
-    """A stream of the program: what it is called, its kind (section 1), its device."""
-
-    name: str
-    kind: StreamKind
-    device: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -79,7 +71,8 @@ class Memory:
     kind: MemoryKind
     stream: int
     tensor: tuple[Any, Sequence[int]]  # type and shape of the tensor it was allocated for
-    born: Stack
+    born: Stack  # where it was allocated; where it was first used, if that was not seen
+    allocation_seen: bool = True
     accesses: list[Access] = field(default_factory=list)
     streams: set[int] = field(default_factory=set)  # that touched it
     recorded: set[int] = field(default_factory=set)  # named by record_stream
@@ -140,18 +133,27 @@ class Log:
         self.operations = 0
         self.notes: dict[str, dict[str, None]] = {}  # what is not checked -> where
         self.full = False
+        self._named: dict[str, int] = {}  # how many streams have a name
         self._number = 0
         self._size = 0
         self._pools: dict[tuple[int, bool], _Pool] = {}
         self._fenced: set[int] = set()  # legacy streams of devices that have blocking streams
 
-    def stream(self, name: str, kind: StreamKind, device: int = 0) -> int:
-        """Take up a stream; give its number."""
-        self.streams.append(Stream(name, kind, device))
+    def stream(self, name: str, kind: StreamKind, device: int = 0, made: Made | None = None) -> int:
+        """Take up a stream; give its number. Of several of one name the later ones are called by a number too."""
+        made = made or Made()
+        alike = self._named[name] = self._named.get(name, 0) + 1
+        self.streams.append(Stream(name if alike == 1 else f"{name} ({alike})", kind, device, made))
         blocking = {s.device for s in self.streams if s.kind in (StreamKind.BLOCKING, StreamKind.PER_THREAD)}
         legacy = [n for n, s in enumerate(self.streams) if s.kind == StreamKind.LEGACY]
         self._fenced = {n for n in legacy if self.streams[n].device in blocking}
         return len(self.streams) - 1
+
+    def made_again(self, number: int, made: Made) -> None:
+        """Note that a stream was handed out again: where that gives another name, no name means it for sure."""
+        stream = self.streams[number]
+        if (made.variable, made.stack[:1]) != (stream.made.variable, stream.made.stack[:1]):
+            self.streams[number] = replace(stream, made=replace(stream.made, variable=""))
 
     def event(self) -> int:
         """Take up an event; give its number."""
@@ -215,9 +217,9 @@ class Log:
     # ------------------------------------------------------------------------------------------------------- memory
 
     def allocated(self, key: int, size: int, kind: MemoryKind, stream: int, tensor: tuple[Any, Sequence[int]],
-                  born: Stack, *, cached: bool = True) -> Memory:  # fmt: skip
-        """Take up memory. *cached*: device memory from the caching allocator's own pools."""
-        memory = self.alive[key] = Memory(size, kind, stream, tensor, born)
+                  born: Stack, *, seen: bool = True, cached: bool = True) -> Memory:  # fmt: skip
+        """Take up memory. *seen*: that it was allocated. *cached*: from the caching allocator's own pools."""
+        memory = self.alive[key] = Memory(size, kind, stream, tensor, born, seen)
         if cached and kind == MemoryKind.DEVICE and size:
             rounded = -(-size // GRAIN) * GRAIN
             memory.pool = (stream, rounded <= SMALL)
@@ -266,7 +268,8 @@ class Log:
 
     def _exposed(self, memory: Memory, accesses: list[Access]) -> Memory:
         """Give what of a released memory has to be over when its block has a new tenant: no other stream is named."""
-        exposed = Memory(memory.size, memory.kind, memory.stream, memory.tensor, memory.born, accesses)
+        exposed = Memory(memory.size, memory.kind, memory.stream, memory.tensor, memory.born, memory.allocation_seen,
+                         accesses)  # fmt: skip
         exposed.released = memory.released
         exposed.streams = {access.op.stream for access in accesses}
         return exposed

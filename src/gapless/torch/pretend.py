@@ -17,6 +17,7 @@ from gapless.model.kinds import StreamKind
 from .currents import entered
 from .log import Log
 from .stacks import here, place
+from .streams import Made, being_made
 from .watch import Capture
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Pretended:
         self.watch: Watch | None = None
         self.follow: Callable[[], None] | None = None  # inside backward: go on to the stream of its next node, if any
         self._numbers: dict[int, int] = {}  # handle -> the log's number
+        self._taken_in: dict[int, Made] = {}  # by the handle
         self._created: dict[int, int] = {}  # priority -> how many streams were asked for
         self._local = threading.local()
         self.default = Stream(handle=LEGACY, of=self)
@@ -70,16 +72,29 @@ class Pretended:
         turn = self._created.get(priority, 0)
         self._created[priority] = turn + 1
         handle = 0x10000 * (1 - priority) + turn % POOL
+        made = being_made()
         if handle not in self._numbers:
-            self._numbers[handle] = self.log.stream(_name(f"stream_{turn % POOL}"), StreamKind.NON_BLOCKING)
+            name = made.said(f"stream_{turn % POOL}")
+            self._numbers[handle] = self.log.stream(name, StreamKind.NON_BLOCKING, made=made)
+        else:
+            self.log.made_again(self._numbers[handle], made)
         return handle
+
+    def taken_in(self, handle: int) -> None:
+        """Note where the program takes in a stream of another library."""
+        made = being_made(external=True)
+        if handle in self._numbers:
+            self.log.made_again(self._numbers[handle], made)
+        else:
+            self._taken_in.setdefault(handle, made)
 
     def number(self, handle: int) -> int:
         """Give the log's number of a stream."""
         handle = handle or LEGACY
         if handle not in self._numbers:
             kind = StreamKind.PER_THREAD if handle == PER_THREAD else StreamKind.BLOCKING
-            self._numbers[handle] = self.log.stream(_name(f"stream_{handle:#x}"), kind)
+            made = self._taken_in.get(handle, Made())
+            self._numbers[handle] = self.log.stream(made.said(f"stream_{handle:#x}"), kind, made=made)
         return self._numbers[handle]
 
 
@@ -154,6 +169,7 @@ class ExternalStream(Stream):
 
     def __init__(self, stream_ptr: int, device: Any = None, **_: Any) -> None:
         super().__init__(device, handle=stream_ptr)
+        self.gpu.taken_in(stream_ptr)
 
 
 class Event:
@@ -276,9 +292,3 @@ def where() -> str:
     """Give the line of the user's program that is being run."""
     found = place(here())
     return str(found) if found else ""
-
-
-def _name(otherwise: str) -> str:
-    """Name a stream as the line that makes it does."""
-    made = place(here())
-    return (made.assigned("Stream") if made else "") or otherwise

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import ast
 import linecache
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, TracebackType
 from typing import TypeAlias
+
+from .sources import line_of
 
 DEPTH = 12  # frames that are kept of a stack
 
-Stack: TypeAlias = tuple[tuple[CodeType, int], ...]  # innermost frame first: its code and the line
+Stack: TypeAlias = tuple[tuple[CodeType, int], ...]  # innermost frame first: its code, the instruction's offset in it
 
 _HERE = str(Path(__file__).parent)
+_BETWEEN = frozenset(  # files that hand on what others ask for
+    ("stacks", "streams", "pretend", "gpu", "transfers", "stand_ins", "currents", "naming", "watch", "dry", "checks")
+)
 _left_out: list[str] = [_HERE]
 _internal: dict[int, bool] = {}  # by the id of a code object: to hash one takes longer than all the rest
 _codes: dict[int, CodeType] = {}  # those that were met, which keeps their ids theirs
@@ -45,18 +49,33 @@ def here() -> Stack:
     key = tuple(frames)
     stack = _stacks.get(key)
     if stack is None:
-        stack = _stacks[key] = tuple(
-            (_codes[code], _line(_codes[code], at)) for code, at in zip(key[::2], key[1::2], strict=True)
-        )
+        stack = _stacks[key] = tuple((_codes[code], at) for code, at in zip(key[::2], key[1::2], strict=True))
     return stack
 
 
-def _line(code: CodeType, at: int) -> int:
-    """Give the line of an instruction, by its offset in the code."""
-    for first, end, line in code.co_lines():
-        if first <= at < end and line is not None:
-            return line
-    return code.co_firstlineno
+def maker() -> str:
+    """Give the file of gapless's own, without the ending, that asks torch for something; empty where a program does."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name.startswith(_HERE):
+            if (stem := Path(name).stem) not in _BETWEEN:
+                return stem
+        elif not _is_internal(frame.f_code):
+            return ""
+        frame = frame.f_back
+    return ""
+
+
+def blamed(trace: TracebackType | None) -> Place | None:
+    """Give the innermost line of the user's program in a traceback."""
+    found: Place | None = None
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if not _is_internal(code):
+            found = Place(code.co_filename, trace.tb_lineno, code.co_name)
+        trace = trace.tb_next
+    return found
 
 
 def _is_internal(code: CodeType) -> bool:
@@ -79,36 +98,15 @@ class Place:
         """The line as it stands in the file; empty where it cannot be read."""
         return linecache.getline(self.file, self.line).strip()
 
-    def assigned(self, maker: str = "") -> str:
-        """Give the name that the line gives to what it makes: ``x`` of ``x = torch.empty(4)``; empty if none.
-
-        Where it makes several, that of what *maker* makes: ``s`` of ``s, e = torch.cuda.Stream(), Event()``.
-        """
-        try:
-            (statement,) = ast.parse(self.text).body
-        except (SyntaxError, ValueError):
-            return ""
-        target = statement.targets[0] if isinstance(statement, ast.Assign) else getattr(statement, "target", None)
-        value = getattr(statement, "value", None)
-        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-            made = [name for name, part in zip(target.elts, value.elts, strict=True) if _calls(part, maker)]
-            target, value = (made[0] if len(made) == 1 else None), None
-        return ast.unparse(target) if isinstance(target, ast.Name | ast.Attribute | ast.Subscript) else ""
-
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
 
 
-def _calls(part: ast.expr, maker: str) -> bool:
-    called = ast.unparse(part.func) if isinstance(part, ast.Call) else ""
-    return bool(maker) and called.rpartition(".")[2] == maker
-
-
 def places(stack: Stack) -> tuple[Place, ...]:
     """Give the lines of a stack, innermost first."""
-    return tuple(Place(code.co_filename, line, code.co_name) for code, line in stack)
+    return tuple(Place(code.co_filename, line_of(code, at), code.co_name) for code, at in stack)
 
 
 def place(stack: Stack) -> Place | None:
     """Give the innermost line of a stack."""
-    return Place(stack[0][0].co_filename, stack[0][1], stack[0][0].co_name) if stack else None
+    return next(iter(places(stack[:1])), None)

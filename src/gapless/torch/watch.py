@@ -256,9 +256,14 @@ class Watch(TorchDispatchMode):
             self._host_touch(source, known)  # converted by the host first, into memory of PyTorch's own
         op = self.log.op(OpKind.H2D if to_device else OpKind.D2H, stream, _COPY[to_device], stack, kind)
         fresh = stream if known.name == "_to_copy" and to_device else None
-        self._touch(self._memory(on_device, fresh, stack), op, on_device.tensor, to_device)
+        there = self._memory(on_device, fresh, stack)
+        if to_device and there.tensor[0] is torch.uint8 and _view(target.tensor, there.size) is None:
+            there.tensor = _said(target.tensor)  # what the bytes of a buffer are from now on
+        self._touch(there, op, on_device.tensor, to_device)
         if straight and (not blocking or on_host.key in self.log.alive):
-            self._touch(self._memory_of_host(on_host, kind, stack), op, on_host.tensor, not to_device)
+            new = known.name == "_to_copy" and not to_device
+            memory = self._memory_of_host(on_host, kind, stack, seen=new)
+            self._touch(memory, op, on_host.tensor, not to_device)
         if blocking and not self.capture:
             self.log.sync_stream(stream)
 
@@ -298,15 +303,16 @@ class Watch(TorchDispatchMode):
             cached = stream is not None and not self.capture
             owner = self.device.stream(_index(part.tensor)) if stream is None else stream
             memory = self.log.allocated(part.key, part.storage.nbytes(), MemoryKind.DEVICE, owner, _said(part.tensor),
-                                        stack, cached=cached)  # fmt: skip
+                                        stack, seen=stream is not None, cached=cached)  # fmt: skip
             self._ends[part.key] = _End(part.storage, self._ended, part.key)
         return memory
 
-    def _memory_of_host(self, part: _Part, kind: MemoryKind, stack: Stack) -> Memory:
+    def _memory_of_host(self, part: _Part, kind: MemoryKind, stack: Stack, *, seen: bool) -> Memory:
         """Give the memory of a tensor on the host that a copy uses."""
         memory = self.log.alive.get(part.key)
         if memory is None:
-            memory = self.log.allocated(part.key, part.storage.nbytes(), kind, HOST, _said(part.tensor), stack)
+            memory = self.log.allocated(part.key, part.storage.nbytes(), kind, HOST, _said(part.tensor), stack,
+                                        seen=seen)  # fmt: skip
             unguarded = kind == MemoryKind.PINNED and not self.device.guarded(part.tensor)
             self._ends[part.key] = _End(part.storage, self._ended, part.key, unguarded)
         return memory

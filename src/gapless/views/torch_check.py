@@ -19,12 +19,15 @@ _FRAMES = 3  # lines of a stack that are told
 _PLACES = 3  # places of a note that are told
 
 
-def draw(checked: Checked, name: str, console: Console, options: ConsoleOptions) -> Iterator[Text]:
-    """Draw what the check of one program found, line by line."""
+def draw(checked: Checked, name: str, console: Console, options: ConsoleOptions, *, ended: str = "") -> Iterator[Text]:
+    """Draw what the check of one program found, line by line. *ended*: how the program ended, if not well."""
     page = _Page.on(console, options)
-    yield page.title(name, _facts(checked))
+    yield page.title(name, _facts(checked, so_far=bool(ended)))
     yield from page.numbered(checked.findings, page.finding)
-    if checked.operations and not checked.findings:
+    if ended:
+        yield Text()
+        yield from page.prose(page.foreign(f"Not looked at to its end: {ended}", "bold"), indent=0)
+    elif checked.operations and not checked.findings:
         yield Text()
         yield page.line("Nothing races in what was looked at.", GAIN)
     if checked.notes:
@@ -35,15 +38,16 @@ def draw(checked: Checked, name: str, console: Console, options: ConsoleOptions)
             yield from page.prose(page.foreign(what + at, "dim"))
 
 
-def _facts(checked: Checked) -> str:
+def _facts(checked: Checked, *, so_far: bool) -> str:
     errors = sum(finding.error for finding in checked.findings)
     warnings = len(checked.findings) - errors
     counted = [f"{n:,} {word}{'s' if n > 1 else ''}" for n, word in ((errors, "race"), (warnings, "warning")) if n]
     streams = len(checked.streams)
     seen = f"{wording.plural(checked.operations, 'operation')}, {wording.plural(streams, 'stream')}"
     if not checked.operations:
-        return f"no operation on a GPU{', dry' if checked.dry else ''}"
-    return f"{', '.join(counted) or 'no race'} in {seen}{', dry' if checked.dry else ''}"
+        return f"no operation on a GPU{' so far' if so_far else ''}{', dry' if checked.dry else ''}"
+    found = ", ".join(counted) or "no race"
+    return f"{found}{' so far' if so_far else ''} in {seen}{', dry' if checked.dry else ''}"
 
 
 class _Page(Page):
@@ -58,12 +62,17 @@ class _Page(Page):
         yield from self.prose(title, label=str(number), style=FAULT if finding.error else "bold")
         yield from self.side("first", finding.first)
         yield from self.side("then", finding.second)
-        if finding.allocated:
-            yield from self.detail("memory", f"allocated at {_at(finding.allocated[0])}")
+        for word, stack in (("allocated", finding.allocated), ("first used", finding.first_used)):
+            if stack:
+                yield from self.detail("memory", f"{word} at {_at(stack[0])}")
         if finding.released:
             yield from self.detail("", f"released at {_at(finding.released[0])}")
-        where = f"  {'before' if finding.before else 'after'} {finding.where}" if finding.where else ""
-        yield from self.detail("add", finding.add + where)
+        advice = finding.advice
+        if advice.line:
+            where = f"  {'before' if advice.before else 'after'} {advice.where}" if advice.where else ""
+            yield from self.detail("add", advice.line + where)
+        if advice.words:
+            yield from self.detail("" if advice.line else "do", advice.words)
 
     def side(self, label: str, side: Side) -> Iterator[Text]:
         """Say what an access is, and its stack."""

@@ -1,0 +1,206 @@
+"""What a check advises can be followed: the line added where it says, the finding is gone; else it is said in words."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
+
+import gapless.torch as gt
+import stream_programs as programs
+from gapless.torch.advice import Advice
+
+PAGE = Path(__file__).parents[2] / "docs" / "pytorch.md"
+EXAMPLES = re.findall(r"```python\n# ([\w-]+)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+MOST = 3  # lines to add until nothing is found
+
+Run = Callable[[str], gt.Checked]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Check a program, each time in a file of its own; of a module the function of the name behind ``#``."""
+    numbers = itertools.count()
+
+    def check(text: str) -> gt.Checked:
+        file = tmp_path / f"{next(numbers)}.py"
+        file.write_text(text)
+        space: dict[str, object] = {"__name__": "program"}
+        name = text.splitlines()[-1].partition("# call ")[2]
+        code = compile(text, str(file), "exec")
+        if name:
+            exec(code, space)
+        with gt.check(dry=True) as checking:
+            if name:
+                program = space[name]
+                assert callable(program)
+                program()
+            else:
+                exec(code, space)
+        return checking.result
+
+    return check
+
+
+def with_line(text: str, advice: Advice) -> str:
+    """Add the advised line, indented as the line beside which it belongs."""
+    assert advice.where is not None
+    assert advice.where.file.endswith(".py")
+    lines = text.splitlines()
+    at = advice.where.line - 1
+    indent = re.match(r"\s*", lines[at])
+    assert indent is not None
+    lines.insert(at if advice.before else at + 1, indent[0] + advice.line)
+    return "\n".join(lines) + "\n"
+
+
+def follow(text: str, run: Run) -> list[str]:
+    """Follow the advice until nothing is found; give what is left to do in words."""
+    for _ in range(MOST + 1):
+        findings = run(text).findings
+        lines = [finding.advice for finding in findings if finding.advice.line]
+        if not lines:
+            return [finding.advice.words for finding in findings]
+        text = with_line(text, lines[0])
+    raise AssertionError(f"still: {findings[0]}")
+
+
+IN_WORDS = {17: "give the graph an input of its own", 19: "copy (batch.clone())"}
+
+
+@pytest.mark.parametrize("number", [n for n, (says, _) in enumerate(EXAMPLES) if says != "silent"])
+def test_the_advice_for_the_page_can_be_followed(number: int, run: Run) -> None:
+    left = follow(EXAMPLES[number][1], run)
+    assert len(left) == (number in IN_WORDS)
+    assert all(IN_WORDS[number] in words for words in left)
+
+
+SAID = {
+    "read_too_early": "does both: make two statements of it, and put torch.cuda.default_stream().synchronize() between",
+    "two_threads_on_two_streams": "record an event on a stream made at",
+    "the_32nd_stream_is_another": "let one of streams (32) wait for one of streams before",
+    "reads_batches_on_a_stream_of_others": "call record_stream of the batch with that stream",
+}
+
+
+@pytest.mark.parametrize("program", [p for p, _ in programs.RACES + programs.WARNINGS], ids=lambda p: p.__name__)
+def test_the_advice_can_be_followed(program: Callable[[], object], run: Run) -> None:
+    text = Path(programs.__file__).read_text(encoding="utf-8")
+    left = follow(f"{text}\n# call {program.__name__}\n", run)
+    assert len(left) == (program.__name__ in SAID)
+    assert all(SAID[program.__name__] in words for words in left)
+
+
+def only(text: str, run: Run) -> gt.Finding:
+    (finding,) = run("import torch\nimport gapless.torch\n" + text).findings
+    return finding
+
+
+def test_the_page_says_which_streams_and_which_memory(run: Run) -> None:
+    def said(number: int) -> gt.Finding:
+        (finding,) = run(EXAMPLES[number][1]).findings
+        return finding
+
+    assert said(3).first.stream == "one"
+    handed_out, external, graph, refilled = said(10), said(15), said(17), said(19)
+    assert handed_out.advice.line == "ahead.record_stream(torch.cuda.default_stream())"
+    assert handed_out.advice.where is not None
+    assert handed_out.advice.where.text.startswith("ahead = ")
+    assert external.advice.line == "x.record_stream(other)"
+    assert external.advice.where is not None
+    assert external.advice.where.text.startswith("other.wait_stream")  # the first line of the body
+    assert external.buffer == graph.buffer == "float32[1000]"
+    assert external.first.stream == "other"
+    ours = "the stream that prefetch copies on"
+    assert external.second.stream == graph.first.stream == refilled.first.stream == ours
+    for number in (19, 20, 22, 29):
+        finding = said(number)
+        assert finding.first_used
+        assert not finding.allocated
+
+
+def test_memory_that_was_seen_allocated_says_so(run: Run) -> None:
+    finding = only("x = torch.ones(9, device='cuda')\nresult = x.to('cpu', non_blocking=True)\nresult.sum()\n", run)
+    assert finding.allocated
+    assert not finding.first_used
+    assert finding.to_dict()["buffer"]["allocated"][0]["text"].startswith("result = ")
+
+
+SIDE = "side = torch.cuda.Stream()\nx = torch.ones(9, device='cuda')\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        # a stream that has no name where it is needed
+        ("def fill():\n    hidden = torch.cuda.Stream()\n    with hidden:\n"
+         "        return torch.ones(9, device='cuda')\ny = fill() + 1\n", "",
+         "let torch.cuda.default_stream() wait for hidden before"),
+        ("with torch.cuda.stream(torch.cuda.Stream()):\n    x = torch.ones(9, device='cuda')\ny = x + 1\n", "",
+         "wait for a stream made at"),
+        ("with torch.cuda.ExternalStream(0x7F0000):\n    x = torch.ones(9, device='cuda')\n"
+         "    r = x.to('cpu', non_blocking=True)\nr.sum()\n", "torch.cuda.synchronize()", "an external stream made at"),
+        # the second has none, and is the current one
+        (SIDE + "with torch.cuda.stream(torch.cuda.Stream()):\n    x.add_(1)\n",
+         "torch.cuda.current_stream().wait_stream(torch.cuda.default_stream())", ""),
+        # two of one name
+        ("x = torch.ones(9, device='cuda')\ntorch.cuda.synchronize()\nfor _ in range(2):\n"
+         "    side = torch.cuda.Stream()\n    with side:\n        x.add_(1)\n", "", "let side (2) wait for side b"),
+        # in a comprehension no line can be added
+        (SIDE + "with side:\n    y = [x * 2 for _ in range(1)]\n", "", "let side wait for torch.cuda.default_stream()"),
+        # results of to_host
+        ("side = torch.cuda.Stream()\ndef results():\n    for _ in range(2):\n        with side:\n"
+         "            y = torch.ones(9, device='cuda')\n        yield y\n"
+         "for r in gapless.torch.to_host(results()):\n    r.sum()\n", "", "let the current stream wait for side"),
+        ("def results():\n    y = torch.ones(9, device='cuda')\n    for _ in range(2):\n        yield y\n"
+         "        y.add_(1)\nfor r in gapless.torch.to_host(results()):\n    r.sum()\n", "", "yield a copy of it"),
+        # a batch that another stream uses before it is there
+        ("side = torch.cuda.Stream()\nfor x in gapless.torch.prefetch([torch.ones(9).pin_memory()]):\n    with side:\n"
+         "        x * 2\n", "side.wait_stream(torch.cuda.default_stream())", ""),
+        # a batch of several tensors has no name
+        ("other = torch.cuda.ExternalStream(0x7F0000)\nwith torch.cuda.stream(torch.cuda.Stream()):\n"
+         "    for x, in gapless.torch.prefetch([(torch.ones(9).pin_memory(),) for _ in range(8)]):\n"
+         "        other.wait_stream(torch.cuda.current_stream())\n        with other:\n            x * 2\n", "",
+         "prefetch does not hear of other by itself"),
+    ],
+)  # fmt: skip
+def test_what_has_no_name_is_told_in_words(text: str, line: str, words: str, run: Run) -> None:
+    finding = only(text, run)
+    assert finding.advice.line == line
+    assert words in finding.advice.words
+    assert bool(finding.advice.words) is bool(words)
+    if line:
+        assert follow(f"import torch\nimport gapless.torch\n{text}", run) == []
+    again = gt.Checked.from_dict(gt.Checked([finding]).to_dict())
+    assert again.findings[0].to_dict() == finding.to_dict()
+
+
+def test_the_batch_of_a_helper_is_named_where_it_is_used(run: Run) -> None:
+    text = (
+        "import torch\nside = torch.cuda.Stream()\ndef made():\n    return torch.ones(9, device='cuda')\n"
+        "def use(tensor):\n    with side:\n        return tensor * 2\n"
+        "x = made()\nside.wait_stream(torch.cuda.current_stream())\nuse(x)\ndel x\n"
+        "z = torch.zeros(9, device='cuda')\ntorch.cuda.synchronize()\n"
+    )
+    finding = run(text).findings[0]
+    assert str(finding.advice).startswith("add x.record_stream(side) after ")
+    assert finding.advice.where is not None
+    assert finding.advice.where.text == "use(x)"
+    assert follow(text, run) == []
+
+
+def test_advice_in_words_is_drawn(run: Run) -> None:
+    from gapless.views.page import plain
+    from gapless.views.torch_check import draw
+
+    found = run(EXAMPLES[17][1])
+    drawn = plain(lambda console, options: draw(found, "train.py", console, options), width=200)
+    assert "\n    do        the graph was captured over a batch of prefetch" in drawn
+    found = run(EXAMPLES[20][1])
+    drawn = plain(lambda console, options: draw(found, "train.py", console, options), width=200)
+    assert "\n    memory    first used at" in drawn
