@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import threading
@@ -212,6 +213,17 @@ def test_a_window_ends_with_the_timeline(capsys, options, wall, beyond):
     said = json.loads(run(capsys, "explain", ONE_STREAM, *options, "--json")[1])
     assert said["wall_ms"] == pytest.approx(wall, abs=0.1)
     assert any(beyond in note for note in said["notes"]) or not beyond
+
+
+def test_the_command_that_plays_what_was_saved_can_be_copied(capsys, tmp_path):
+    path = tmp_path / "my repaired.tape"
+    status, out, err = run(capsys, "explain", ONE_STREAM, "--apply", "streams=2", "--save", str(path))
+    assert (status, err) == (0, "")
+    said, play = out.splitlines()[-2:]
+    assert said == f"Saved as {path}, with its machine in my repaired.machine.json."
+    before, command = play.split(": ", 1)
+    assert before == "Play it"
+    assert run(capsys, *shlex.split(command)[1:])[0] == 0
 
 
 @pytest.mark.parametrize("options", [["--from", "70ms"], ["--from", "70ms", "--to", "80ms"]])

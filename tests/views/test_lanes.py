@@ -52,6 +52,16 @@ def test_an_axis_fits_and_its_ticks_do_not_touch(start, length, width):
     assert "" not in ticks.split("|")[1:]
 
 
+def test_a_name_one_column_too_long_keeps_its_ends():
+    starts, ends = spans((0, 50), (50, 90), (90, 120))[:, 0], spans((0, 50), (50, 90), (90, 120))[:, 1]
+    names = [["out0"], ["out1"], ["out2"]]
+    drawn = ln.named(starts, ends, names, 0, 120, 12, ascii_only=False)
+    assert [words for _, words, _ in drawn] == ["▐out0", "▐o…1", "▐━━"]
+    assert [words for _, words, _ in ln.named(starts, ends, names, 0, 120, 12, ascii_only=True)] == [
+        "|out0", "|o~1", "|--"
+    ]  # fmt: skip
+
+
 def test_a_short_window_needs_no_close_up(short):
     lanes = ln.lanes_of(short)
     assert lanes.close_up is None

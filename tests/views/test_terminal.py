@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -476,6 +477,27 @@ deep/a_rather_long_name.json.gz
 short.json
   650 ms  31%  31%  31%  host-synchronize 7.7%
 """)
+
+
+def test_a_summary_shortens_the_long_names_alone(long):
+    sources = ["/t/forgotten-default-stream-copy.json.gz", "/t/one-stream.json.gz", "/t/four-streams.json.gz"]
+    on = console(width=72)
+    with on.capture() as capture:
+        for line in draw_summaries([summarise(replace(long, source=source)) for source in sources], on):
+            on.print(line, soft_wrap=True)
+    assert lines(capture.get()) == snapshot("""\
+
+                              time  H2D   SM  D2H  first cause
+forgotten-def…copy.json.gz  650 ms  31%  31%  31%  host-synchronize 7.7%
+one-stream.json.gz          650 ms  31%  31%  31%  host-synchronize 7.7%
+four-streams.json.gz        650 ms  31%  31%  31%  host-synchronize 7.7%
+""")
+    twins = [f"/t/forgotten-default-{word}-stream-copy.json.gz" for word in ("one", "two")]
+    on = console(width=72)
+    with on.capture() as capture:
+        for line in draw_summaries([summarise(replace(long, source=source)) for source in twins], on):
+            on.print(line, soft_wrap=True)
+    assert all(Path(twin).name in capture.get() for twin in twins)
 
 
 def test_a_summary_holds_no_timeline(long):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -160,9 +161,9 @@ def _save(report: Report, asked: Asked) -> str:
     from gapless.diagnosis.as_tape import about, save
 
     saved = save(report.repaired, asked.save, about=about(report))
-    return (
-        f"\n\nSaved as {saved.tape}, with its machine in {saved.machine.name}. Play it: gapless simulate {saved.tape}"
-    )
+    play = f"gapless simulate {shlex.quote(str(saved.tape))}"
+    # A line each, and neither broken: what is copied from a terminal stays in one piece.
+    return f"\n\nSaved as {saved.tape}, with its machine in {saved.machine.name}.\nPlay it: {play}"
 
 
 def _write_page(report: Report, html: Path | None) -> str:

@@ -163,10 +163,10 @@ def named(
 ) -> list[tuple[int, str, int]] | None:  # fmt: skip
     """Draw operations one by one, each with the first of its names that fits: ``(column, what to draw, operation)``.
 
-    None where they are too small to be told apart: then ``cells`` is the drawing to take. No names at all where most
-    do not fit.
+    A name that is one column too long stands with a mark in its middle. None where they are too small to be told apart:
+    then ``cells`` is the drawing to take. No names at all where most do not fit.
     """
-    bar, line = ("|", "-") if ascii_only else ("▐", "━")
+    bar, line, cut = ("|", "-", "~") if ascii_only else ("▐", "━", "…")
     first = ((starts - start) * width // (end - start)).tolist()
     last = ((ends - start) * width // (end - start)).tolist()
     placed: list[tuple[int, int, str, int]] = []
@@ -178,8 +178,10 @@ def named(
             left_out += int(ends[i] - starts[i])
             continue
         free = after
-        fitting = [name for name in names[i] if len(name) < after - at]
-        placed.append((at, after - at - 1, fitting[0] if fitting else "", i))
+        room = after - at - 1
+        fitting = [name for name in names[i] if len(name) <= room]
+        fitting += [name[: room // 2] + cut + name[room // 2 + 2 :] for name in names[i] if len(name) == room + 1 > 3]
+        placed.append((at, room, fitting[0] if fitting else "", i))
     if left_out * 20 > int((ends - starts).sum()):
         return None
     shown = 2 * sum(bool(name) for *_, name, _ in placed) >= len(placed)

@@ -20,7 +20,7 @@ from gapless.views import telling, wording
 from gapless.views.lanes import LABELS, Lanes, axis, cells, lanes_of, marks, predicted_lanes
 from gapless.views.page import COLORS, FAULT, GAIN, GUTTER, NARROWEST_LANE, PROSE, VERDICT, WIDEST_LANE, Page, plain
 
-NARROWEST_NAME = 28  # for a timeline's name in the summary; below that it stands above its figures
+NARROWEST_NAME = 24  # for a timeline's name in the summary; below that it stands above its figures
 
 _LABEL = 5  # columns for a label inside a finding
 
@@ -92,16 +92,22 @@ def draw_summaries(summaries: Sequence[Summary], console: Console) -> Iterator[T
         table, widths = [(line[0], line[-1]) for line in table], [widths[0], widths[-1]]
         yield from page.prose(page.text(f"In {needed} columns the engines' figures stand here too.", "dim"), indent=0)
     room = min(longest, page.width - sum(widths) - 2 * len(widths))
-    stacked = room < min(longest, NARROWEST_NAME)
+    short = [_shortened(name, room) for name in names]
+    stacked = room < min(longest, NARROWEST_NAME) or len(set(short)) < len(set(names))
     room = 0 if stacked else room
     for i, (name, (*figures, cause)) in enumerate(zip(("", *names), table, strict=True)):
         look = "" if i else "dim"
         if stacked and name:
             yield page.line(wording.shorten(name, page.width, tail=page.width * 3 // 4), look)
-        shown = wording.shorten(name, room, tail=room * 3 // 4)
+        shown = short[i - 1] if i and not stacked else ""
         beside = "".join(f"  {figure:>{width}}" for figure, width in zip(figures, widths, strict=False))
         fault = i > 0 and summaries[i - 1].share
         yield page.line(f"{shown:<{room}}{beside}  ", look, (cause, FAULT if fault else look))
+
+
+def _shortened(name: str, room: int) -> str:
+    """Shorten a name in its middle; where that would be its folders, before the file's own name."""
+    return wording.shorten(name, room, tail=room * 3 // 4 if "/" in name else None)
 
 
 def _without_common_folder(names: Sequence[str]) -> list[str]:
