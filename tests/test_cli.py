@@ -868,6 +868,53 @@ def test_ctrl_c_that_the_shell_ignores_is_ignored_from_the_first_import_on(inter
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, gapless.__version__, "")
 
 
+_GOES_ON = """
+    began = time.monotonic()
+    try:
+        threading.Event().wait(30)
+        print("went on")
+    finally:
+        print("late" * (time.monotonic() - began > 20), end="")
+"""
+_DROPPED = """
+import os, signal, sys, threading, time, weakref
+import gapless.cli
+from gapless.__main__ import main
+
+class Lock:
+    pass
+
+def run():
+    lock = Lock()
+    kept = weakref.ref(lock, lambda _: os.kill(os.getpid(), signal.SIGINT))  # as every import keeps one
+    del lock  # Ctrl-C comes inside the callback
+    {then}
+    return 0
+
+gapless.cli.main = run
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("then", [_GOES_ON, "pass"], ids=["goes on", "is over"])
+def test_ctrl_c_that_python_drops_is_heard(then):
+    done = subprocess.run(
+        [sys.executable, "-c", _DROPPED.replace("{then}", then)], capture_output=True, text=True, timeout=60,
+        check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_what_else_python_drops_is_shown():
+    then = "kept = weakref.ref(lock := Lock(), lambda _: 1 / 0); del lock"
+    done = subprocess.run(
+        [sys.executable, "-c", _DROPPED.replace("os.kill(os.getpid(), signal.SIGINT)", "None").replace("{then}", then)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert "ZeroDivisionError" in done.stderr
+
+
 def test_ctrl_c_that_python_wraps_is_one_all_the_same(monkeypatch, capsys):
     def interrupted(arguments):
         raise RuntimeError("Error calling __set_name__") from KeyboardInterrupt()
