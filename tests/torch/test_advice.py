@@ -83,7 +83,7 @@ def test_the_advice_for_the_page_can_be_followed(number: int, run: Run) -> None:
 SAID = {
     "read_too_early": "does both: make two statements of it, and put torch.cuda.default_stream().synchronize() between",
     "two_threads_on_two_streams": "record an event on a stream made at",
-    "the_32nd_stream_is_another": "let one of streams (32) wait for one of streams before",
+    "the_32nd_stream_is_another": "let one of streams (another) wait for one of streams before",
     "reads_batches_on_a_stream_of_others": "call record_stream of the batch with that stream",
 }
 
@@ -150,7 +150,7 @@ SIDE = "side = torch.cuda.Stream()\nx = torch.ones(9, device='cuda')\n"
          "torch.cuda.current_stream().wait_stream(torch.cuda.default_stream())", ""),
         # two of one name
         ("x = torch.ones(9, device='cuda')\ntorch.cuda.synchronize()\nfor _ in range(2):\n"
-         "    side = torch.cuda.Stream()\n    with side:\n        x.add_(1)\n", "", "let side (2) wait for side b"),
+         "    side = torch.cuda.Stream()\n    with side:\n        x.add_(1)\n", "", "let side (another) wait for"),
         # in a comprehension no line can be added
         (SIDE + "with side:\n    y = [x * 2 for _ in range(1)]\n", "", "let side wait for torch.cuda.default_stream()"),
         # results of to_host
@@ -204,3 +204,34 @@ def test_advice_in_words_is_drawn(run: Run) -> None:
     found = run(EXAMPLES[20][1])
     drawn = plain(lambda console, options: draw(found, "train.py", console, options), width=200)
     assert "\n    memory    first used at" in drawn
+
+
+def test_a_function_that_is_called_again_is_one_finding_and_names_its_stream(run: Run) -> None:
+    text = (
+        "import torch\ndef step():\n    side = torch.cuda.Stream()\n    x = torch.ones(9, device='cuda')\n"
+        "    with side:\n        x.mul_(2)\n    torch.cuda.synchronize()\nfor _ in range(3):\n    step()\n"
+    )
+    (finding,) = run(text).findings
+    assert finding.advice.line == "side.wait_stream(torch.cuda.default_stream())"
+    assert follow(text, run) == []
+
+
+def test_a_stream_of_the_pool_that_two_names_share_has_none_for_sure(run: Run) -> None:
+    text = (
+        "import torch\nfirst = torch.cuda.Stream()\nrest = [torch.cuda.Stream() for _ in range(31)]\n"
+        "again = torch.cuda.Stream()\nassert again == first\n"
+        "x = torch.ones(9, device='cuda')\nwith again:\n    x.mul_(2)\n"
+    )
+    (finding,) = run(text).findings
+    assert finding.advice.line == "torch.cuda.current_stream().wait_stream(torch.cuda.default_stream())"
+    assert follow(text, run) == []
+
+
+def test_a_stream_that_torch_makes_is_not_called_by_what_the_program_makes(run: Run) -> None:
+    text = (
+        "import torch\nlinear, x = torch.nn.Linear(9, 9).cuda(), torch.ones(9, 9).cuda()\n"
+        "made = torch.cuda.make_graphed_callables(linear, (x,))\n"
+    )
+    streams = run(text).streams
+    assert len(streams) > 1
+    assert "made" not in streams

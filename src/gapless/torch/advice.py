@@ -9,9 +9,9 @@ from gapless.model.kinds import StreamKind
 
 from .causes import Cause
 from .log import HOST, Log, Memory, Op
-from .sources import Spot, in_one_statement, is_known, line_of, mentions, root, spot_after, spot_before, turn
+from .sources import Spot, in_loop, in_one_statement, is_known, line_of, mentions, root, spot_after, spot_before, turn
 from .stacks import Place, place
-from .streams import Stream, named_by
+from .streams import Stream, another, named_by
 
 _CURRENT = "torch.cuda.current_stream()"
 
@@ -100,6 +100,8 @@ class _Adviser:
 
     def _in_words(self, over: Stream | None) -> Advice:
         waits = self._of_second.name if self._of_second else "the host"
+        if over is not None and over is not self._of_second and waits == over.name:
+            waits = another(waits)
         before = f" before {there}" if (there := place(self.second.stack)) else ""
         said = over.name if over else "what comes first"
         how = f"record an event on {said}{self._behind_first()}, and wait for it there"
@@ -198,14 +200,21 @@ class _Adviser:
         if stream.kind == StreamKind.LEGACY:
             return stream.name
         made = stream.made
-        if not made.variable or not made.stack or not is_known(made.variable, made.stack[0][0], code):
+        if not made.variable or not is_known(made.variable, made.stack[0][0], code):
             return ""
-        alike = [
-            other
+        of_that_name = [
+            other.made.stack[0]
             for other in self.log.streams
             if other.made.variable == made.variable and other.made.stack[0][0] is made.stack[0][0]
         ]
-        return made.variable if len(alike) == 1 else ""
+        if len(of_that_name) == 1:
+            return made.variable
+        # A function that makes it once each time it is called has one of that name then.
+        once = code is made.stack[0][0] and code.co_name != "<module>" and not in_loop(*made.stack[0])
+        return made.variable if once and len(set(of_that_name)) == 1 and self._names_differ() else ""
+
+    def _names_differ(self) -> bool:
+        return self._of_first is None or self._of_second is None or self._of_first.name != self._of_second.name
 
     def _is_current(self, op: Op) -> bool:
         """Tell whether an operation's stream is the current one at its line: of what backward runs, it is not."""

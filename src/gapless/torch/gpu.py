@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,22 +94,12 @@ class GpuDevice:
             number = self._events[handle] = self.log.event()
         return number
 
-    def being_made(self, index: int, handle: int, *, external: bool, given: bool) -> None:
-        """Remember how a stream comes to be; one that there was already is *given*, as the current one is."""
-        if given and handle in self._made:
-            return
+    def being_made(self, index: int, handle: int, *, external: bool) -> None:
+        """Remember how a stream comes to be."""
         made = being_made(external=external)
-        if given and not made.variable:
-            return
-        number = self._streams.get((index, handle))
-        if number is not None:
+        self._made[handle] = self._made.get(handle, made).again(made)
+        if (number := self._streams.get((index, handle))) is not None:
             self.log.made_again(number, made)
-        elif handle in self._made and (self._made[handle].variable, self._made[handle].stack[:1]) != (
-            made.variable, made.stack[:1]
-        ):  # fmt: skip
-            self._made[handle] = replace(self._made[handle], variable="")
-        else:
-            self._made[handle] = made
 
     def in_backward(self, function: Any) -> Any:
         """Wrap ``backward``, so that what its threads do has a line to blame."""
@@ -205,9 +194,9 @@ def _patch(patches: Patches, device: GpuDevice, watch: Watch) -> None:
 
     def new(cls: Any, *args: Any, **kwargs: Any) -> Any:
         stream = real_new(cls, *args, **kwargs)
-        if handle := stream.cuda_stream:
+        if "stream_id" not in kwargs and (handle := stream.cuda_stream):  # else it was there before
             external = issubclass(cls, torch.cuda.ExternalStream)
-            device.being_made(stream.device_index, handle, external=external, given="stream_id" in kwargs)
+            device.being_made(stream.device_index, handle, external=external)
         return stream
 
     def stream_query(self: Any) -> bool:

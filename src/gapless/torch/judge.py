@@ -15,6 +15,7 @@ from .findings import Finding, Side
 from .log import HOST, Log, Memory, Op, Order
 from .parts import Ranges, cells
 from .stacks import places
+from .streams import another
 
 _COPIES = (OpKind.H2D, OpKind.D2H, OpKind.D2D)
 
@@ -154,14 +155,12 @@ class _Told:
         """Say what a race of the Program is in the program that ran."""
         memory = self.memories[int(race.buffer[1:])]
         first, second = self.of_row[race.first.row].op, self.of_row[race.second.row].op
+        names = ["host" if op.stream == HOST else self.log.streams[op.stream].name for op in (first, second)]
+        if names[0] == names[1] and first.stream != second.stream:
+            names[1] = another(names[1])
         sides = [
-            Side(
-                op.name,
-                "host" if op.stream == HOST else self.log.streams[op.stream].name,
-                access.does,
-                places(op.stack),
-            )
-            for op, access in ((first, race.first), (second, race.second))
+            Side(op.name, name, access.does, places(op.stack))
+            for op, name, access in zip((first, second), names, (race.first, race.second), strict=True)
         ]
         cause = _cause(memory, first, second)
         born = places(memory.born)

@@ -133,27 +133,22 @@ class Log:
         self.operations = 0
         self.notes: dict[str, dict[str, None]] = {}  # what is not checked -> where
         self.full = False
-        self._named: dict[str, int] = {}  # how many streams have a name
         self._number = 0
         self._size = 0
         self._pools: dict[tuple[int, bool], _Pool] = {}
         self._fenced: set[int] = set()  # legacy streams of devices that have blocking streams
 
     def stream(self, name: str, kind: StreamKind, device: int = 0, made: Made | None = None) -> int:
-        """Take up a stream; give its number. Of several of one name the later ones are called by a number too."""
-        made = made or Made()
-        alike = self._named[name] = self._named.get(name, 0) + 1
-        self.streams.append(Stream(name if alike == 1 else f"{name} ({alike})", kind, device, made))
+        """Take up a stream; give its number."""
+        self.streams.append(Stream(name, kind, device, made or Made()))
         blocking = {s.device for s in self.streams if s.kind in (StreamKind.BLOCKING, StreamKind.PER_THREAD)}
         legacy = [n for n, s in enumerate(self.streams) if s.kind == StreamKind.LEGACY]
         self._fenced = {n for n in legacy if self.streams[n].device in blocking}
         return len(self.streams) - 1
 
     def made_again(self, number: int, made: Made) -> None:
-        """Note that a stream was handed out again: where that gives another name, no name means it for sure."""
-        stream = self.streams[number]
-        if (made.variable, made.stack[:1]) != (stream.made.variable, stream.made.stack[:1]):
-            self.streams[number] = replace(stream, made=replace(stream.made, variable=""))
+        """Note that a stream was handed out again."""
+        self.streams[number] = replace(self.streams[number], made=self.streams[number].made.again(made))
 
     def event(self) -> int:
         """Take up an event; give its number."""

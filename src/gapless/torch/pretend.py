@@ -86,7 +86,7 @@ class Pretended:
         if handle in self._numbers:
             self.log.made_again(self._numbers[handle], made)
         else:
-            self._taken_in.setdefault(handle, made)
+            self._taken_in[handle] = self._taken_in.get(handle, made).again(made)
 
     def number(self, handle: int) -> int:
         """Give the log's number of a stream."""

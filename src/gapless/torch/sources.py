@@ -124,6 +124,13 @@ def mentions(file: str, line: int, name: str) -> bool:
     return any(isinstance(part, ast.expr) and ast.unparse(part) == name for part in parts)
 
 
+def in_loop(code: CodeType, at: int) -> bool:
+    """Tell whether an instruction stands in a loop, so that it may run more than once when its code runs once."""
+    tree, line = _tree(code.co_filename), line_of(code, at)
+    loops = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+    return tree is None or any(isinstance(node, loops) and _has(node, line) for node in ast.walk(tree))
+
+
 def in_one_statement(code: CodeType, at: int, later: int) -> bool:
     """Tell whether two instructions, in this order, are of one statement."""
     found, other = (_statement(code.co_filename, line_of(code, offset)) for offset in (at, later))

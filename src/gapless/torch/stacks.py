@@ -54,7 +54,7 @@ def here() -> Stack:
 
 
 def maker() -> str:
-    """Give the file of gapless's own, without the ending, that asks torch for something; empty where a program does."""
+    """Give the file of gapless or torch, without the ending, that makes a stream; empty where the program does."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
@@ -63,6 +63,8 @@ def maker() -> str:
                 return stem
         elif not _is_internal(frame.f_code):
             return ""
+        elif name.startswith(tuple(_left_out)) and not name.endswith("streams.py"):
+            return Path(name).stem
         frame = frame.f_back
     return ""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gapless.model.kinds import StreamKind
 
@@ -20,6 +20,11 @@ class Made:
     variable: str = ""
     ours: str = ""  # "prefetch", "to_host"
     external: bool = False
+
+    def again(self, made: Made) -> Made:
+        """Give what is known when the stream is handed out again: of two names none means it for sure."""
+        same = (self.variable, self.stack[:1]) == (made.variable, made.stack[:1])
+        return self if same else replace(self, variable="")
 
     def said(self, otherwise: str) -> str:
         """Say which stream it is."""
@@ -41,12 +46,18 @@ class Stream:
     made: Made = Made()
 
 
+def another(name: str) -> str:
+    """Call the second of two streams that one name means."""
+    return f"{name} (another)"
+
+
 def being_made(*, external: bool = False) -> Made:
     """Say how the stream that is being made comes to be."""
     stack = here()
-    if ours := _OURS.get(maker(), ""):
+    by = maker()
+    if ours := _OURS.get(by, ""):
         return Made(stack, ours=ours, external=external)
-    named = named_by(stack)
+    named = named_by(stack) if not by else None  # torch's own names nothing of the program
     return Made(named[0], named[1], external=external) if named else Made(stack, external=external)
 
 
