@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from copy import copy
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 
+from gapless.model.errors import GaplessError
+
+from .containers import again, attributes_of
+
+_LEAVES = frozenset({int, float, complex, bool, str, bytes, type(None)})  # most of what is no tensor, told in one look
+
+
+def map_batch(batch: Any, change: Callable[[torch.Tensor], Any], whole: Callable[[Any], Any] | None = None) -> Any:
+    """``map_tensors`` of a batch that nobody has walked through yet: it may hold itself."""
+    try:
+        return map_tensors(batch, change, whole)
+    except RecursionError:
+        raise GaplessError(
+            f"a {type(batch).__name__} holds itself, or is nested deeper than Python can follow: gapless.torch carries "
+            "over batches and results that end somewhere"
+        ) from None
+
 
 def map_tensors(batch: Any, change: Callable[[torch.Tensor], Any], whole: Callable[[Any], Any] | None = None) -> Any:
-    """Give the batch with each tensor changed: of tuples, lists, dicts, named tuples and dataclasses, nested too.
+    """Give the batch with each tensor changed: of tuples, lists, dicts, dataclasses, and other containers, nested too.
 
-    *whole* changes objects of other classes that can be moved (``.to``); None leaves them as they are.
+    *whole* changes objects of other classes that can be moved (``.to``); None leaves them as they are. Raises
+    GaplessError for a container with tensors of which no other one can be made.
     """
     if isinstance(batch, torch.Tensor):
         return change(batch)
@@ -23,29 +40,40 @@ def map_tensors(batch: Any, change: Callable[[torch.Tensor], Any], whole: Callab
         return tuple([map_tensors(item, change, whole) for item in batch])
     if type(batch) is dict:
         return {key: map_tensors(item, change, whole) for key, item in batch.items()}
+    if type(batch) in _LEAVES:
+        return batch
     if whole is not None and hasattr(batch, "to"):
         return whole(batch)
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(map_tensors(item, change, whole) for item in batch))
-    if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
-        changed = {
-            field.name: map_tensors(getattr(batch, field.name), change, whole)
-            for field in dataclasses.fields(batch)
-            if field.init
-        }
-        return dataclasses.replace(batch, **changed)
-    if isinstance(batch, MutableMapping):
-        changed = copy(batch)
-        for key, item in batch.items():
-            changed[key] = map_tensors(item, change, whole)
-        return changed
-    return batch
+    if isinstance(batch, tuple) and hasattr(batch, "_fields") and not hasattr(batch, "__dict__"):  # a plain named tuple
+        return tuple.__new__(type(batch), [map_tensors(item, change, whole) for item in batch])
+    changes = False
+
+    def noting(does: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def change_one(value: Any) -> Any:
+            nonlocal changes
+            changed = does(value)
+            changes = changes or changed is not value
+            return changed
+
+        return change_one
+
+    changing, moving = noting(change), None if whole is None else noting(whole)
+
+    def of(item: Any) -> Any:
+        """Give an item as it is where nothing in it changes: lists and dicts are made anew otherwise."""
+        nonlocal changes
+        before, changes = changes, False
+        changed = map_tensors(item, changing, moving)
+        unchanged, changes = not changes, changes or before
+        return item if unchanged else changed
+
+    return again(batch, of)
 
 
 def tensors_in(value: Any, _seen: set[int] | None = None) -> Iterator[torch.Tensor]:
     """Give all tensors that a value holds, those in attributes of objects too; each one once."""
     seen = set[int]() if _seen is None else _seen
-    if id(value) in seen:
+    if id(value) in seen or type(value) in _LEAVES:
         return
     seen.add(id(value))
     if isinstance(value, torch.Tensor):
@@ -53,29 +81,39 @@ def tensors_in(value: Any, _seen: set[int] | None = None) -> Iterator[torch.Tens
             yield value
         else:
             yield from behind(value)
-    elif isinstance(value, Mapping):
+        return
+    if isinstance(value, Mapping):
         for item in value.values():
             yield from tensors_in(item, seen)
-    elif isinstance(value, list | tuple | set):
+    elif isinstance(value, list | tuple | set | frozenset | deque):
         for item in value:
             yield from tensors_in(item, seen)
-    elif hasattr(value, "__dict__") and not isinstance(value, type):
-        for item in vars(value).values():
-            yield from tensors_in(item, seen)
-    elif hasattr(value, "__slots__"):
-        for name in value.__slots__:
-            yield from tensors_in(getattr(value, name, None), seen)
+    for item in attributes_of(value):
+        yield from tensors_in(item, seen)
 
 
 def behind(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Give the dense tensors that a sparse one consists of; of other layouts nothing is known."""
+    """Give the dense tensors that a sparse or jagged one consists of; of other layouts nothing is known."""
     if tensor.layout is torch.sparse_coo:
         return tensor._indices(), tensor._values()
     if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
         return tensor.crow_indices(), tensor.col_indices(), tensor.values()
     if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
         return tensor.ccol_indices(), tensor.row_indices(), tensor.values()
+    if tensor.layout is torch.jagged:
+        parts = (getattr(tensor, name, None) for name in ("_values", "_offsets", "_lengths"))
+        return tuple(part for part in parts if part is not None)
     return ()
+
+
+def refuse(tensor: torch.Tensor) -> None:
+    """Raise GaplessError for a kind of tensor that is more than a dense or sparse array of numbers."""
+    kind = "nested" if tensor.is_nested else "quantized" if tensor.is_quantized else None
+    if kind is not None:
+        raise GaplessError(
+            f"prefetch does not carry {kind} tensors: their numbers alone do not say what they are. Hand over the "
+            f"dense tensors that they are made of, and make the {kind} ones on the device."
+        )
 
 
 class Held:

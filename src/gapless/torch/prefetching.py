@@ -83,14 +83,16 @@ def prefetch(
         for images, labels in gapless.torch.prefetch(loader):
             loss = criterion(model(images), labels)
 
-    Batches are tensors, or tuples, lists, dicts, named tuples, dataclasses of them, or objects with ``.to``; their
-    shapes may change. Pinned tensors are copied from where they lie: the loader must not write to them again. The
-    program may keep a batch, or a view of it: its buffer is then replaced. It may use a batch on further streams of
-    PyTorch: the buffer waits for all that were current meanwhile; those of other libraries are named by
-    ``record_stream``. On the device there are buffers for *depth* + 2 batches. *transform* gets each batch on the
-    device and runs on the copy stream. ``stats`` counts, ``report()`` says what the program waited for. A *device* that
-    is the CPU passes batches through.
+    Batches are tensors, or tuples, lists, dicts, dataclasses, sets, deques, other mappings of them, subclasses too, or
+    objects with ``.to``; further objects are given as they are. Their shapes may change. Pinned tensors are copied from
+    where they lie: the loader must not write to them again. The program may keep a batch, or a view of it: its buffer
+    is then replaced. It may use a batch on further streams of PyTorch: the buffer waits for all that were current
+    meanwhile; those of other libraries are named by ``record_stream``. On the device there are buffers for *depth* + 2
+    batches. *transform* gets each batch on the device and runs on the copy stream. ``stats`` counts, ``report()`` says
+    what the program waited for. A *device* that is the CPU passes batches through.
 
-    Raises GaplessError for a depth that is no whole number from 1, and a device that is neither a GPU nor the CPU.
+    What the loader or *transform* raises for a batch comes behind the batches before it. Raises GaplessError for a
+    depth that is no whole number from 1, a device that is neither a GPU nor the CPU, nested and quantized tensors, and
+    containers with tensors of which no other one can be made.
     """
     return Prefetcher(loader, transfers_of(device), depth_of(depth, "batches"), transform)

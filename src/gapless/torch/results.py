@@ -17,7 +17,7 @@ import torch
 
 from gapless.model.errors import GaplessError
 
-from .batches import map_tensors, tensors_in
+from .batches import map_batch, tensors_in
 from .buffers import Buffer
 from .transfers import Transfers, depth_of, transfers_of
 
@@ -102,7 +102,7 @@ class HostResults(Generic[T]):
         pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
 
         def place(tensor: torch.Tensor) -> torch.Tensor:
-            if not gpu.holds(tensor) or tensor.layout is not torch.strided:
+            if not gpu.holds(tensor) or tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
                 return tensor
             at = len(pairs)
             while len(slot.buffers) <= at:
@@ -119,7 +119,7 @@ class HostResults(Generic[T]):
             pairs.append((tensor.detach() if tensor.requires_grad else tensor, target))
             return target
 
-        slot.result = map_tensors(result, place)
+        slot.result = map_batch(result, place)
         if type(result) is not torch.Tensor or not pairs:
             self._refuse_others(gpu, slot.result)
         slot.made = gpu.record(gpu.current(), slot.made)
@@ -135,8 +135,8 @@ class HostResults(Generic[T]):
         for tensor in tensors_in(result):
             if gpu.holds(tensor):
                 raise GaplessError(
-                    "to_host brings back dense tensors, and tuples, lists, dicts, named tuples, dataclasses of them; "
-                    f"this result holds others ({type(result).__name__}). Take their tensors out first."
+                    "to_host brings back dense tensors, and tuples, lists, dicts, dataclasses, other containers of "
+                    f"them; this result holds others ({type(result).__name__}). Take their tensors out first."
                 )
 
     def _hand_over(self, gpu: Transfers, ready: deque[_Slot], handed: deque[_Slot]) -> Any:
@@ -163,9 +163,10 @@ def to_host(results: Iterable[T], depth: int = 2, *, device: torch.device | str 
         for scores in gapless.torch.to_host(model(x) for x in gapless.torch.prefetch(loader)):
             save(scores.numpy())
 
-    Results are tensors, or tuples, lists, dicts, named tuples, dataclasses of them; they come in order, *depth* results
-    later than they are made, in pinned memory. The program may keep them. An exception of *results* comes behind the
-    results before it, and so does what cannot be brought back. Raises GaplessError for a depth that is no whole
-    number from 1, a device that is neither a GPU nor the CPU, and results with other tensors (sparse ones).
+    Results are tensors, or containers of them as ``prefetch`` takes them; they come in order, *depth* results later
+    than they are made, in pinned memory. The program may keep them. An exception of *results* comes behind the results
+    before it, and so does what cannot be brought back. Raises GaplessError for a depth that is no whole number from 1,
+    a device that is neither a GPU nor the CPU, and results with other tensors (sparse, nested and quantized ones, those
+    in further objects).
     """
     return HostResults(results, transfers_of(device), depth_of(depth, "results"))

@@ -31,7 +31,7 @@ from typing import Any
 
 import torch
 
-from .batches import Held, map_tensors, tensors_in
+from .batches import Held, map_batch, map_tensors, refuse, tensors_in
 from .buffers import Buffer
 from .currents import listen, now, through
 from .naming import lend, take_back
@@ -158,7 +158,8 @@ class Ring:
             if gpu.holds(tensor):
                 there = True
                 return tensor
-            if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
+            if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided or tensor.is_nested:
+                refuse(tensor)
                 elsewhere.append(tensor)
                 return tensor
             at = len(pairs)
@@ -172,7 +173,7 @@ class Ring:
             elsewhere.append(obj)
             return obj
 
-        moved = map_tensors(batch, place, mark)
+        moved = map_batch(batch, place, mark)
         if there and (elsewhere or self._transform is not None):
             gpu.wait(self._stream, gpu.record(gpu.current()))  # what the loader did to them comes first
         slot.sources = [batch]
@@ -195,6 +196,7 @@ class Ring:
 
     def _place(self, slot: _Slot, at: int, tensor: torch.Tensor) -> torch.Tensor:
         """Give the place on the device where a tensor of the batch will be."""
+        refuse(tensor)
         while len(slot.buffers) <= at:
             slot.buffers.append(Buffer(self._gpu.allocate))
         buffer = slot.buffers[at]
