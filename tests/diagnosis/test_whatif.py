@@ -6,6 +6,7 @@ import errno
 import io
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from gapless.model.errors import GaplessError
 from gapless.model.simulation import simulate
 from gapless.timeline.sources import load
 
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "timelines"
 # The repair, and how far from the measured gain its prediction may lie (relative).
 PAIRS = [
     ("loop/balanced16M.serial1", ["streams=4"], "loop/balanced16M.four", 0.04),
@@ -73,6 +75,19 @@ def test_a_saved_prediction_plays_as_predicted(measured: Path, tmp_path: Path, b
     assert all(line.startswith("#") for line in head.splitlines())
     assert "What a tape cannot say" in head
     assert repairs[0] in head
+
+
+def test_the_tape_of_a_window_says_what_it_holds(tmp_path: Path):
+    timeline = load(EXAMPLES / "pytorch-training.json.gz")
+    start = timeline.window()[0]
+    report = gapless.explain(timeline, start_ns=start + 20_000_000, end_ns=start + 80_000_000, apply=["no-sync"])
+    said = " ".join(about(report))
+    whole = re.search(r"it cuts as wholes: ([\d.]+) ms\. Before it, the device is busy for ([\d.]+) ms", said)
+    assert whole is not None
+    saved = save(report.repaired, tmp_path / "window.tape", about=about(report))
+    played = simulate(saved.tape).schedule.makespan / 1e9
+    assert played == pytest.approx(float(whole[1]) + float(whole[2]), rel=0.01)
+    assert float(whole[1]) > report.prediction.wall_ms
 
 
 def test_nothing_is_overwritten(measured: Path, tmp_path: Path):
