@@ -159,6 +159,11 @@ SIDE = "side = torch.cuda.Stream()\nx = torch.ones(9, device='cuda')\n"
          "for r in gapless.torch.to_host(results()):\n    r.sum()\n", "", "let the current stream wait for side"),
         ("def results():\n    y = torch.ones(9, device='cuda')\n    for _ in range(2):\n        yield y\n"
          "        y.add_(1)\nfor r in gapless.torch.to_host(results()):\n    r.sum()\n", "", "yield a copy of it"),
+        # a transform of prefetch reads what the loader made on a stream that nobody waits for
+        ("side = torch.cuda.Stream()\ndef loader():\n    for _ in range(2):\n        with side:\n"
+         "            y = torch.ones(9, device='cuda')\n        yield y\n"
+         "for x in gapless.torch.prefetch(loader(), transform=lambda y: y.mul_(2)):\n    pass\n"
+         "torch.cuda.synchronize()\n", "", "prefetch waits for the stream that is current when it asks"),
         # a batch that another stream uses before it is there
         ("side = torch.cuda.Stream()\nfor x in gapless.torch.prefetch([torch.ones(9).pin_memory()]):\n    with side:\n"
          "        x * 2\n", "side.wait_stream(torch.cuda.default_stream())", ""),
@@ -235,3 +240,17 @@ def test_a_stream_that_torch_makes_is_not_called_by_what_the_program_makes(run: 
     streams = run(text).streams
     assert len(streams) > 1
     assert "made" not in streams
+
+
+def test_a_name_that_is_given_to_something_else_is_used_before(run: Run) -> None:
+    text = (
+        "import torch\nside = torch.cuda.Stream()\nx = torch.ones(9, device='cuda')\n"
+        "side.wait_stream(torch.cuda.current_stream())\nwith side:\n    x = x * 2\n"
+        "z = torch.zeros(9, device='cuda')\ntorch.cuda.synchronize()\n"
+    )
+    (finding,) = run(text).findings
+    assert finding.advice.line == "x.record_stream(side)"
+    assert finding.advice.before
+    assert finding.advice.where is not None
+    assert finding.advice.where.text == "x = x * 2"
+    assert follow(text, run) == []

@@ -119,7 +119,13 @@ def test_where_a_name_is_known(name: str, text: str, known: bool, tmp_path: Path
         ("try:\n    1 / 0\nexcept ZeroDivisionError:\n    here()", Spot(4), Spot(4, before=False)),
         ("match 1:\n    case 1:\n        here()", Spot(3), Spot(3, before=False)),
         ("for x in (here(),):\n    pass", Spot(1), Spot(1)),
-        ("for x in Items():\n    pass", Spot(1), None),
+        ("for x in Items():\n    pass", None, None),
+        ("if 1: here()", None, None),
+        ("x = 1; here()", None, None),
+        ("here(); x = 1", None, None),
+        ("for _ in (1,): here()", None, None),
+        ("here()  # a comment", Spot(1), Spot(1, before=False)),
+        ("é = here()", Spot(1), Spot(1, before=False)),
         ("while here():\n    pass", Spot(1), None),
         ("x = [here() for _ in (1,)]", None, None),
         ("x = [i for i in Items()]", None, None),
@@ -139,6 +145,7 @@ def test_where_a_line_can_be_added(text: str, before: Spot | None, after: Spot |
         ("while here():\n    here()\n    x = 1\n    break\n", None),
         ("for x in Items():\n    here()\n    if x: continue\n    x\n", None),
         ("for x in Items(): here()\n", None),
+        ("for x in Items():\n    here()\n    x\nelse:\n    x = 1\n", None),
     ],
 )
 def test_what_a_header_does_in_each_turn_comes_after_the_end_of_the_body(
@@ -149,6 +156,13 @@ def test_what_a_header_does_in_each_turn_comes_after_the_end_of_the_body(
     line = next(number for number, line in enumerate(text.splitlines(), 1) if line.lstrip().endswith("here()"))
     assert header[0] is body[0]
     assert spot_before(*header, line) == spot
+
+
+def test_what_a_header_does_after_what_is_before_its_loop_comes_before_it(tmp_path: Path) -> None:
+    before, header = met(tmp_path, "here()\nfor x in Items():\n    x\n")[:2]
+    assert before[0] is header[0]
+    assert spot_before(*header, 1) == Spot(2)
+    assert spot_before(*header, 2) == Spot(3, before=False, ends_loop=True)  # what it does itself, a turn before
 
 
 def test_the_first_line_of_a_turn(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from types import CodeType
 
-from gapless.model.kinds import StreamKind
+from gapless.model.kinds import OpKind, StreamKind
 
 from .causes import Cause
 from .log import HOST, Log, Memory, Op
@@ -90,10 +90,9 @@ class _Adviser:
             line = f"{name}.synchronize()"
         else:
             said = over.name if over else "what comes first"
-            line, words = "torch.cuda.synchronize()", (
-                f"it waits for more than {said}, which has no name there; an event recorded on that stream"
-                f"{self._behind_first()} waits for less"
-            )  # fmt: skip
+            line, words = "torch.cuda.synchronize()", f"it waits for more than {said}, which has no name there"
+            if over is not None and not over.made.ours:
+                words += f"; an event recorded on that stream{self._behind_first()} waits for less"
         if other is not None and in_one_statement(code, other, at):
             return Advice(words=f"{place(stack)} does both: make two statements of it, and put {line} between them")
         return _at(line, code, spot, words)
@@ -104,6 +103,9 @@ class _Adviser:
             waits = another(waits)
         before = f" before {there}" if (there := place(self.second.stack)) else ""
         said = over.name if over else "what comes first"
+        if any(stream is not None and stream.made.ours for stream in (over, self._of_second)):
+            return Advice(words=f"let {waits} wait for {said}{before}: gapless's own stream has no name, but "
+                          "torch.cuda.synchronize() there waits for all")  # fmt: skip
         how = f"record an event on {said}{self._behind_first()}, and wait for it there"
         return Advice(words=f"let {waits} wait for {said}{before}: {how}")
 
@@ -124,7 +126,9 @@ class _Adviser:
             if not stream and depth == 0 and self._is_current(self.first):
                 stream = _CURRENT
             used = is_known(name, born[0][0], code) and mentions(code.co_filename, line_of(code, at), name)
-            if stream and used and (spot := spot_after(code, at)):
+            if code is born[0][0] and in_one_statement(code, *sorted((born[0][1], at))):
+                continue  # where its name may still mean another
+            if stream and used and (spot := spot_after(code, at, name)):
                 return _at(f"{name}.record_stream({stream})", code, spot)
         code, at = born[0]
         stream = self._name(self._of_first, code)
@@ -156,7 +160,7 @@ class _Adviser:
         if self.cause is not Cause.MISSING_WAIT:
             return None
         if self._of_second is not None and self._of_second.made.ours:
-            return self._record_batch()
+            return self._record_batch() if self.second.kind == OpKind.H2D else self._hand_over_in_order("prefetch")
         owner = self.log.streams[self.memory.stream] if self.memory.stream >= 0 else None
         if owner is not None and owner != self._of_second and not owner.made.ours:
             return self._wait_for(owner)
@@ -181,14 +185,18 @@ class _Adviser:
         if self.cause is not Cause.MISSING_WAIT:
             return None
         if self._of_second is not None and self._of_second.made.ours:
-            said = self._of_first.name if self._of_first else "the first"
-            return Advice(
-                words="to_host waits for the stream that is current when it asks for the next result, and for no "
-                f"other: there, before the result is yielded, let the current stream wait for {said}"
-            )
+            return self._hand_over_in_order("to_host")
         return Advice(
             words="to_host may still be copying this result: write into another tensor, or yield a copy of it "
             "(result.clone())"
+        )
+
+    def _hand_over_in_order(self, to: str) -> Advice:
+        """Say what gapless's own stream waits for: what it is given has to be in order there."""
+        said = self._of_first.name if self._of_first else "the first"
+        return Advice(
+            words=f"{to} waits for the stream that is current when it asks for the next item, and for no other: there, "
+            f"before the item is yielded, let the current stream wait for {said}"
         )
 
     # ------------------------------------------------------------------------------------------------------- names

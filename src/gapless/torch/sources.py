@@ -149,41 +149,65 @@ class Spot:
 def spot_before(code: CodeType, at: int, other: int = 0) -> Spot | None:
     """Give where a line has to be added to run between another line of the same code (0: none) and this instruction.
 
-    For what runs in each turn of a loop, in its header, that is the end of the body where the other is inside of it.
-    None where no line can be added: in a comprehension, in a loop that goes on from several places.
+    For what runs in each turn of a loop, in its header, that is the end of the body where the other is of the loop too.
+    None where no line can be added: in a comprehension, beside another statement of the line, in a loop that goes on
+    from several places or whose other access is somewhere else.
     """
-    line = line_of(code, at)
+    line, turns = line_of(code, at), _asks_for_next(code, at)
     found = _statement(code.co_filename, line)
     if code.co_name in _UNNAMED:
         return None
     if found is None:
-        return None if _asks_for_next(code, at) else Spot(line)
-    loops = isinstance(found, ast.For | ast.AsyncFor) if _asks_for_next(code, at) else isinstance(found, ast.While)
-    if _asks_for_next(code, at) and not loops:
+        return None if turns else Spot(line)
+    if not _is_alone(code.co_filename, found):
         return None
-    if loops and isinstance(found, ast.For | ast.AsyncFor | ast.While):
-        last = found.body[-1]
-        if found.body[0].lineno <= other <= (last.end_lineno or 0):
-            leaves = any(isinstance(node, ast.Continue) for part in found.body for node in ast.walk(part))
-            straight = not leaves and not isinstance(last, _LEAVES) and last.lineno > found.lineno
-            return Spot(last.end_lineno or 0, before=False, ends_loop=True) if straight else None
-    return Spot(min([found.lineno, *(one.lineno for one in getattr(found, "decorator_list", []))]))
+    if turns if isinstance(found, ast.For | ast.AsyncFor) else isinstance(found, ast.While):
+        end = found.end_lineno or 0
+        if found.lineno <= other <= end:
+            return Spot(end, before=False, ends_loop=True) if _goes_on_from_its_end(found) else None
+        turns = turns and not other
+    return None if turns else Spot(min([found.lineno, *(d.lineno for d in getattr(found, "decorator_list", []))]))
 
 
-def spot_after(code: CodeType, at: int) -> Spot | None:
-    """Give where a line can be added that runs as soon as the instruction is over; before a ``return`` or a header.
+def spot_after(code: CodeType, at: int, name: str = "") -> Spot | None:
+    """Give where a line can be added that runs as soon as the instruction is over.
 
-    None where no line can be added.
+    Before a ``return`` or a header, and before a statement that gives *name* to something else. None where no line can
+    be added.
     """
     line = line_of(code, at)
     found = _statement(code.co_filename, line)
-    if code.co_name in _UNNAMED or _asks_for_next(code, at):
+    if code.co_name in _UNNAMED or _asks_for_next(code, at) or isinstance(found, ast.While):
         return None
     if found is None:
         return Spot(line, before=False)
-    if isinstance(found, _LEAVES) or hasattr(found, "body"):
-        return None if isinstance(found, ast.While) else Spot(found.lineno)
+    if not _is_alone(code.co_filename, found):
+        return None
+    if isinstance(found, _LEAVES) or hasattr(found, "body") or (name and _gives(found, root(name))):
+        return Spot(found.lineno)
     return Spot(found.end_lineno or line, before=False)
+
+
+def _gives(statement: ast.stmt, variable: str) -> bool:
+    names = (node for node in ast.walk(statement) if isinstance(node, ast.Name) and node.id == variable)
+    return any(not isinstance(name.ctx, ast.Load) for name in names)
+
+
+def _goes_on_from_its_end(loop: ast.stmt) -> bool:
+    """Tell whether each turn of a loop runs through the last line of its body, and nothing stands behind that."""
+    body, behind = (getattr(loop, name, []) for name in ("body", "orelse"))
+    jumps = any(isinstance(node, ast.Continue) for statement in body for node in ast.walk(statement))
+    return not jumps and not behind and not isinstance(body[-1], _LEAVES)
+
+
+def _is_alone(file: str, statement: ast.stmt) -> bool:
+    """Tell whether no other statement stands on the lines of a statement; of a header, none on the header's."""
+    begin = linecache.getline(file, statement.lineno).encode()[: statement.col_offset]
+    body = getattr(statement, "body", None)
+    if body:
+        return not begin.strip() and body[0].lineno > statement.lineno
+    end = linecache.getline(file, statement.end_lineno or 0).encode()[statement.end_col_offset :].strip()
+    return not begin.strip() and (not end or end.startswith(b"#"))
 
 
 def turn(code: CodeType, at: int) -> tuple[str, Spot] | None:
