@@ -126,6 +126,17 @@ def test_with_nothing_there_is_nothing_to_compare(idle: Path, capsys, sides, gat
     assert f"{idle}: nothing to compare. No GPU activity" in err
 
 
+def test_a_cut_timeline_is_said_to_be_cut(capsys, tmp_path: Path):
+    cut = tmp_path / "cut.json.gz"
+    cut.write_bytes(Path(ONE_STREAM).read_bytes()[:4_000])
+    for names, label in (((ONE_STREAM, cut), "after"), ((cut, ONE_STREAM), "before")):
+        status, out, err = run(capsys, "compare", *names)
+        assert (status, err) == (0, "")
+        assert out.count("is missing.") == 1
+        assert f"Part of {label} is missing. The gzip data is cut short" in " ".join(out.split())
+    assert "is missing" not in run(capsys, "compare", ONE_STREAM, ONE_STREAM)[1]
+
+
 def test_a_window_without_work_holds_no_gate(made, capsys, monkeypatch):
     gpu = made.Gpu()
     host = gpu.host()

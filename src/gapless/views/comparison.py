@@ -29,6 +29,9 @@ def draw(comparison: Comparison, console: Console, options: ConsoleOptions) -> I
         yield page.title(f"{label:<8}{report.source}", report.device)
     yield Text()
     yield from page.prose(page.text(_headline(comparison), "bold"), indent=0)
+    for label, report in (("before", before), ("after", after)):
+        if missing := _missing(report):
+            yield from page.prose(page.foreign(f"Part of {label} is missing. {missing}"), indent=0)
     yield Text()
     yield page.line(f"{'':{_NAME}}{'before':>{_VALUE}}{'after':>{_VALUE}}", "dim")
     for name, old, new in _figures(before, after):
@@ -58,6 +61,12 @@ def _headline(comparison: Comparison) -> str:
     if comparison.untraced is not None:
         said += f"; {comparison.untraced:.3g} times with what the profiler costs taken out on both sides"
     return said + "."
+
+
+def _missing(report: Report) -> str:
+    """Say what is not in the file though the program did it: figures and gates are those of the rest."""
+    gaps = (gap.text for gap in report.unknown if gap.what in ("records-dropped", "unfinished", "calls-missing"))
+    return " ".join((*report.lost, *gaps))
 
 
 def _figures(before: Report, after: Report) -> Iterator[tuple[str, str, str]]:
