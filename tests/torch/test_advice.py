@@ -14,6 +14,8 @@ pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch
 import gapless.torch as gt
 import stream_programs as programs
 from gapless.torch.advice import Advice
+from gapless.torch.gpu import GpuDevice
+from gapless.torch.log import Log
 
 PAGE = Path(__file__).parents[2] / "docs" / "pytorch.md"
 EXAMPLES = re.findall(r"```python\n# ([\w-]+)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
@@ -254,3 +256,19 @@ def test_a_name_that_is_given_to_something_else_is_used_before(run: Run) -> None
     assert finding.advice.where is not None
     assert finding.advice.where.text == "x = x * 2"
     assert follow(text, run) == []
+
+
+def test_a_real_gpu_names_its_streams_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gapless.torch.gpu._stream_flags", lambda: None)  # of handles that are none
+    log = Log()
+    gpu = GpuDevice(log)
+    first, other = gpu.being_made(0, 0x10, external=False), gpu.being_made(0, 0x20, external=True)
+    assert (first, other) == (None, None)
+    gpu.being_made(0, 0x30, external=True)
+    names = [log.streams[gpu.numbered(0, handle)].name for handle in (0, 0x10, 0x20, 0x30, 0x40)]
+    assert names[:3] == ["torch.cuda.default_stream()", "first", "other"]
+    assert names[3].startswith("an external stream made at ")
+    assert names[4] == "stream_0x40"
+    again = gpu.being_made(0, 0x10, external=False)
+    made = [log.streams[gpu.numbered(0, handle)].made for handle in (0x10, 0x20)]
+    assert (again, made[0].variable, made[1].variable) == (None, "", "other")
