@@ -137,6 +137,21 @@ def test_a_cut_timeline_is_said_to_be_cut(capsys, tmp_path: Path):
     assert "is missing" not in run(capsys, "compare", ONE_STREAM, ONE_STREAM)[1]
 
 
+def test_no_gate_holds_of_a_cut_timeline(capsys, tmp_path: Path):
+    """What is left of it is quicker than the whole, and has no causes that the rest had."""
+    cut = tmp_path / "cut.json.gz"
+    cut.write_bytes(Path(ONE_STREAM).read_bytes()[:4_000])
+    for call in (
+        ("compare", ONE_STREAM, cut, "--gate", "speedup>=1.1"),
+        ("compare", cut, ONE_STREAM, "--gate", "no default-stream-barrier"),
+        ("explain", cut, "--gate", "no default-stream-barrier"),
+    ):
+        status, out, err = run(capsys, *call)
+        assert status == 1
+        assert f"part of {cut} is missing" in " ".join((out + err).split())
+    assert run(capsys, "compare", ONE_STREAM, ONE_STREAM, "--gate", "speedup>=0.9")[0] == 0
+
+
 def test_a_window_without_work_holds_no_gate(made, capsys, monkeypatch):
     gpu = made.Gpu()
     host = gpu.host()

@@ -130,7 +130,7 @@ def compare(before: Report, after: Report, gates: Sequence[str] = ()) -> Compari
         came=tuple(finding for cause, finding in new.items() if cause not in old),
         stayed=tuple(_change(finding, new[cause], before, after) for cause, finding in old.items() if cause in new),
         prediction=_explaining(before, after, old, new),
-        gates=tuple(gate(after, speedup) for gate in read),
+        gates=_unjudged(gates, before, after) or tuple(gate(after, speedup) for gate in read),
     )  # fmt: skip
 
 
@@ -140,14 +140,26 @@ def has_work(report: Report) -> bool:
 
 
 def hold(report: Report, gates: Sequence[str]) -> tuple[Gate, ...]:
-    """Hold gates against one report; where nothing worked on the GPU, none holds.
+    """Hold gates against one report; where nothing worked on the GPU or part of it is missing, none holds.
 
     Raises GaplessError for one that cannot be read.
     """
     read = [read_gate(text, speedup=False) for text in gates]
     if not has_work(report):
         return tuple(Gate(gate=text, holds=False, got="nothing worked on the GPU") for text in gates)
-    return tuple(gate(report, None) for gate in read)
+    return _unjudged(gates, report) or tuple(gate(report, None) for gate in read)
+
+
+def missing(report: Report) -> str:
+    """Say what is not in the file though the program did it: figures are those of the rest. Else nothing."""
+    gaps = (gap.text for gap in report.unknown if gap.what in ("records-dropped", "unfinished", "calls-missing"))
+    return " ".join((*report.lost, *gaps))
+
+
+def _unjudged(gates: Sequence[str], *reports: Report) -> tuple[Gate, ...]:
+    """Give gates that do not hold where part of a timeline is missing: of the rest nobody knows what it stands for."""
+    cut = [report for report in reports if missing(report)]
+    return tuple(Gate(gate=text, holds=False, got=f"part of {cut[0].source} is missing") for text in gates if cut)
 
 
 # What changed

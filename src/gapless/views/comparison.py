@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
-from gapless.diagnosis.compare import Comparison, Gate
+from gapless.diagnosis.compare import Comparison, Gate, missing
 from gapless.diagnosis.report import Finding, Report
 from gapless.views import wording
 from gapless.views.page import FAULT, GAIN, GUTTER, Page, plain
@@ -30,8 +30,8 @@ def draw(comparison: Comparison, console: Console, options: ConsoleOptions) -> I
     yield Text()
     yield from page.prose(page.text(_headline(comparison), "bold"), indent=0)
     for label, report in (("before", before), ("after", after)):
-        if missing := _missing(report):
-            yield from page.prose(page.foreign(f"Part of {label} is missing. {missing}"), indent=0)
+        if lost := missing(report):
+            yield from page.prose(page.foreign(f"Part of {label} is missing. {lost}"), indent=0)
     yield Text()
     yield page.line(f"{'':{_NAME}}{'before':>{_VALUE}}{'after':>{_VALUE}}", "dim")
     for name, old, new in _figures(before, after):
@@ -61,12 +61,6 @@ def _headline(comparison: Comparison) -> str:
     if comparison.untraced is not None:
         said += f"; {comparison.untraced:.3g} times with what the profiler costs taken out on both sides"
     return said + "."
-
-
-def _missing(report: Report) -> str:
-    """Say what is not in the file though the program did it: figures and gates are those of the rest."""
-    gaps = (gap.text for gap in report.unknown if gap.what in ("records-dropped", "unfinished", "calls-missing"))
-    return " ".join((*report.lost, *gaps))
 
 
 def _figures(before: Report, after: Report) -> Iterator[tuple[str, str, str]]:
