@@ -23,7 +23,7 @@ from gapless.model.kinds import CallKind, MemoryKind, OpKind, StreamKind
 from gapless.model.program import Program
 from gapless.model.things import BufferInfo, EventInfo, StreamInfo
 from gapless.timeline.frames import user_place
-from gapless.timeline.timeline import MarkKind, Timeline, TouchKind
+from gapless.timeline.timeline import MarkKind, Timeline, TouchKind, missing
 
 _ALLOCATIONS = (CallKind.MALLOC, CallKind.MALLOC_ASYNC, CallKind.HOST_MALLOC)
 _FREES = (CallKind.FREE, CallKind.FREE_ASYNC, CallKind.HOST_FREE)
@@ -119,8 +119,8 @@ class _Builder:
         ).tolist()
         self._all_events = -(1 << 50)  # numbers of events that stand for all of a stream
         refused = any(u.what == "kind-refused" and re.search(r"\bkind 3[68]\b", u.text) for u in timeline.unknown)
-        missing = any(u.what in ("records-dropped", "unfinished", "calls-missing") for u in timeline.unknown)
-        self._complete = timeline.info.get("how") == "injected" and not (refused or missing or timeline.lost)
+        whole = not (refused or missing(timeline.lost, timeline.unknown))
+        self._complete = timeline.info.get("how") == "injected" and whole
 
     def build(self) -> Watched:
         """Collect what the calls do, put it in order of time, and make the program."""

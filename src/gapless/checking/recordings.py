@@ -17,10 +17,8 @@ from gapless.model.errors import GaplessError
 from gapless.model.kinds import OpKind
 from gapless.model.races import Race, RaceClass, find_races
 from gapless.timeline.sources import load
-from gapless.timeline.timeline import Timeline, TouchKind, Unknown
+from gapless.timeline.timeline import Timeline, TouchKind, Unknown, missing
 
-# What is not in the file though the program did it: a race may be among it, and so may a wait.
-MISSING = ("records-dropped", "unfinished", "calls-missing")
 VERSION = 1  # of to_dict(); raised when a key changes its meaning or goes away
 
 
@@ -75,7 +73,7 @@ class RecordingCheck:
     @property
     def missing(self) -> tuple[str, ...]:
         """Say what is not in the file though the program did it: a race may be among it, and so may a wait."""
-        return _missing(self.lost, self.unknown)
+        return missing(self.lost, self.unknown)
 
     def to_dict(self) -> dict[str, Any]:
         """Give what was found as plain values: a versioned, stable form for JSON."""
@@ -97,10 +95,10 @@ def check(source: str | PathLike[str] | Timeline) -> RecordingCheck:
     """
     timeline = source if isinstance(source, Timeline) else load(source)
     if not (timeline.touches.kind <= TouchKind.ARGUMENT).any():
-        if missing := _missing(timeline.lost, timeline.unknown):
+        if lacks := missing(timeline.lost, timeline.unknown):
             raise GaplessError(
                 f"Part of {timeline.source} is missing, and the rest does not say which memory its calls touch. "
-                f"{' '.join(missing)}\nCheck the whole file, or record again: gapless record --addresses -- COMMAND"
+                f"{' '.join(lacks)}\nCheck the whole file, or record again: gapless record --addresses -- COMMAND"
             )
         raise GaplessError(
             f"{timeline.source} does not say which memory its calls touch. Record it so that it does: "
@@ -126,10 +124,6 @@ def check(source: str | PathLike[str] | Timeline) -> RecordingCheck:
         more=more,
         lost=timeline.lost,
     )
-
-
-def _missing(lost: tuple[str, ...], unknown: tuple[Unknown, ...]) -> tuple[str, ...]:
-    return (*lost, *(u.text for u in unknown if u.what in MISSING))
 
 
 def _judged(timeline: Timeline, seen: Watched) -> Iterator[tuple[Finding | None, bool]]:
@@ -179,7 +173,7 @@ def _counted(findings: list[Finding]) -> list[Finding]:
 
 def _unknown(timeline: Timeline, graphs: int, waits: int) -> Iterator[Unknown]:
     """Say what the check could not look at, first what is missing from the file."""
-    yield from (unknown for unknown in timeline.unknown if unknown.what in MISSING)
+    yield from (unknown for unknown in timeline.unknown if unknown.is_missing)
     yield Unknown(
         what="host-accesses",
         text="The recording does not say when the program's own code reads and writes host memory: a buffer that it "

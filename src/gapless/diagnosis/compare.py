@@ -14,6 +14,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from gapless.model.errors import GaplessError
+from gapless.timeline.timeline import missing
 
 from .case import LEAST
 from .causes import CAUSES
@@ -150,15 +151,9 @@ def hold(report: Report, gates: Sequence[str]) -> tuple[Gate, ...]:
     return _unjudged(gates, report) or tuple(gate(report, None) for gate in read)
 
 
-def missing(report: Report) -> str:
-    """Say what is not in the file though the program did it: figures are those of the rest. Else nothing."""
-    gaps = (gap.text for gap in report.unknown if gap.what in ("records-dropped", "unfinished", "calls-missing"))
-    return " ".join((*report.lost, *gaps))
-
-
 def _unjudged(gates: Sequence[str], *reports: Report) -> tuple[Gate, ...]:
     """Give gates that do not hold where part of a timeline is missing: of the rest nobody knows what it stands for."""
-    cut = [report for report in reports if missing(report)]
+    cut = [report for report in reports if missing(report.lost, report.unknown)]
     return tuple(Gate(gate=text, holds=False, got=f"part of {cut[0].source} is missing") for text in gates if cut)
 
 

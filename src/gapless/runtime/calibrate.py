@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from gapless.model import native
 from gapless.model.kinds import OpKind
 
 from .chunks import cut
@@ -277,7 +278,7 @@ class Bench:
         found: list[Trial] = []
         ring, half = Ring(self.device, spins=False), len(self.pageable) // 2
         source, target = self.pageable[:half], self.pageable[half:]
-        threads, begun = stagers(usable()) if self.device.pools else usable() - 1, 0
+        threads, begun = stagers(usable()) if self.device.pools else max(usable() - 1, 1), 0
         for size, slots, part in TRIALS:  # the first allocates for all
             slots = slots if self.device.pools else max(threads // part, 2)
             count = max(-(-TRIED // slots), 3) * slots
@@ -332,9 +333,8 @@ def _line(small: int, small_ns: float, large: int, large_ns: float) -> tuple[flo
 
 
 def _cache_file(key: str) -> Path:
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     safe = "".join(letter if letter.isalnum() else "-" for letter in key)
-    return folder / "gapless" / f"costs-{safe}-{usable()}.json"
+    return native.cache_folder() / f"costs-{safe}-{usable()}.json"
 
 
 def _read(path: Path) -> Costs | None:

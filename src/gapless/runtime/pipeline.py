@@ -581,7 +581,7 @@ def _kernel_ns(log: Sequence[Passage]) -> float | None:
     A kernel begins when it is launched, its input is there, and the one before it is through. How long it is held up
     between its parts by a host that launches late shows in most chunks, but not in the quickest.
     """
-    first = [passage for passage in log if passage.index < TIMED]  # all timed; lanes may have passed each other
+    first = [passage for passage in log if passage.index < TIMED]  # all timed
     previous: int | None = 0
     rates: list[float] = []
     for passage in sorted(first, key=lambda passage: passage.computed or 0) or log:

@@ -105,7 +105,7 @@ class Flight:
     returned: int = 0
     given: int = 0
     sent: bool = False  # its results were given on the way; not so after a failure or a stop
-    back: bool = False  # a lane has said that its results are back
+    back: bool = False  # the crew has said that its results are back
     sends: list[tuple[Any, HostArray]] = field(default_factory=list[Any])  # what the device copies
     inputs: tuple[Any, ...] = ()
     outputs: tuple[Any, ...] = ()
@@ -265,7 +265,7 @@ class Ring:
         self._blocks: list[HostArray] = []
         self._next = self._largest = 0
         self._slots: list[Slot] = []
-        self._lock = threading.RLock()  # lanes may ask for blocks
+        self._lock = threading.RLock()  # a stream's thread may ask for blocks
 
     def slots(self, count: int) -> list[Slot]:
         """Give so many slots."""

@@ -241,6 +241,16 @@ class Unknown:
     text: str
     remedy: str = ""
 
+    @property
+    def is_missing(self) -> bool:
+        """Whether the program did what the source lacks: there may be a race among it, and so may a wait."""
+        return self.what in ("records-dropped", "unfinished", "calls-missing")
+
+
+def missing(lost: tuple[str, ...], unknown: tuple[Unknown, ...]) -> tuple[str, ...]:
+    """Say what is damaged in a source, and what it lacks though the program did it."""
+    return (*lost, *(one.text for one in unknown if one.is_missing))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Timeline:

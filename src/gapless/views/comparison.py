@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
-from gapless.diagnosis.compare import Comparison, Gate, missing
+from gapless.diagnosis.compare import Comparison, Gate
 from gapless.diagnosis.report import Finding, Report
+from gapless.timeline.timeline import missing
 from gapless.views import wording
 from gapless.views.page import FAULT, GAIN, GUTTER, Page, plain
 
@@ -30,8 +31,8 @@ def draw(comparison: Comparison, console: Console, options: ConsoleOptions) -> I
     yield Text()
     yield from page.prose(page.text(_headline(comparison), "bold"), indent=0)
     for label, report in (("before", before), ("after", after)):
-        if lost := missing(report):
-            yield from page.prose(page.foreign(f"Part of {label} is missing. {lost}"), indent=0)
+        if lost := missing(report.lost, report.unknown):
+            yield from page.prose(page.foreign(f"Part of {label} is missing. {' '.join(lost)}"), indent=0)
     yield Text()
     yield page.line(f"{'':{_NAME}}{'before':>{_VALUE}}{'after':>{_VALUE}}", "dim")
     for name, old, new in _figures(before, after):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
-from gapless.checking.recordings import MISSING, Finding, RecordingCheck
+from gapless.checking.recordings import Finding, RecordingCheck
 from gapless.checking.words import Side
 from gapless.model.races import RaceClass
 from gapless.views.outcome import RACE_WORDS
@@ -36,7 +36,7 @@ def draw(checked: RecordingCheck, console: Console, options: ConsoleOptions) -> 
             else ("Nothing races in what was looked at.", GAIN)
         )
         yield page.line(*seen)
-    others = [unknown.text for unknown in checked.unknown if unknown.what not in MISSING]
+    others = [unknown.text for unknown in checked.unknown if not unknown.is_missing]
     yield from page.bullets("Not looked at", others, "dim")
 
 

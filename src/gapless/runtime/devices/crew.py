@@ -69,13 +69,13 @@ class Threads:
         while (task := tasks.get()) is not None and not self._stopped:
             token, copies = task
             try:
-                start, end = _copied(copies)
+                start, end = carry_out(copies)
                 self._news.put(Copied(token, (start, end), end - start))
             except BaseException as problem:  # it comes out at its chunk, in the caller's thread
                 self._news.put(Copied(token, None, error=problem))
 
 
-def _copied(copies: Copies) -> tuple[int, int]:
+def carry_out(copies: Copies) -> tuple[int, int]:
     """Wait for what is to be waited for, and copy. Gives when copying began and ended."""
     if copies.after is not None:
         copies.after.wait()

@@ -64,11 +64,16 @@ def open_device(number: int = 0) -> Cuda:
     return Cuda(number)
 
 
+def error_of(problem: Any) -> CudaError:
+    """Give the error for a status that is none of success."""
+    return CudaError(f"{getattr(problem, 'name', problem)} ({int(problem)})")
+
+
 def check(result: Any) -> Any:
     """Give what a driver call returns beside its status. Raises CudaError."""
     problem, *values = result
     if int(problem):
-        raise CudaError(f"{getattr(problem, 'name', problem)} ({int(problem)})")
+        raise error_of(problem)
     return values[0] if len(values) == 1 else values or None
 
 
@@ -265,8 +270,7 @@ class Cuda:
 
     def error(self, problem: int) -> CudaError:
         """Give the error for what a call has given."""
-        name = getattr(self.driver.CUresult(problem), "name", problem)
-        return CudaError(f"{name} ({problem})")
+        return error_of(self.driver.CUresult(problem))
 
     @contextmanager
     def _pushed(self) -> Iterator[None]:

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from gapless.model.errors import GaplessError
 
 from . import Copied, Copies, HostArray, Source
 from .address import Alike, address, addresses_if_alike
-from .crew import copy
+from .crew import carry_out
 
 NAME = "libgapless-crew.so"
 _SOURCE = Path(__file__).parent / "native" / "crew.c"
@@ -114,12 +113,7 @@ class Pool:
     def _copy_here(self, token: Any, copies: Copies) -> None:
         """Copy what the library cannot, or find out why it cannot be copied at all."""
         try:
-            if copies.after is not None:
-                copies.after.wait()
-            start = perf_counter_ns()
-            for target, source in copies.pairs:
-                copy(target, source)
-            end = perf_counter_ns()
+            start, end = carry_out(copies)
             self._here.append(Copied(token, (start, end), end - start))
         except Exception as problem:
             self._here.append(Copied(token, None, error=problem))
