@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gapless.model.errors import GaplessError
+from gapless.runtime.chunks import batches
 from gapless.runtime.devices.simulated import Simulated
 from gapless.runtime.pipeline import Pipeline
 
@@ -54,6 +55,28 @@ def test_items_of_one_row_of_an_array_that_steps_over_others(count: int) -> None
     items = [vector[i : i + 2 : 2] for i in range(count)]
     with Pipeline(affine, device="host") as pipe:
         assert [got.tolist() for got in pipe.stream(items, pack=True)] == [[2.0 * i + 1] for i in range(count)]
+
+
+def test_items_that_lie_side_by_side_in_two_arrays() -> None:
+    """The array that the first is cut out of ends with it."""
+    block = bytearray(np.arange(20.0).tobytes())
+    one, other = np.frombuffer(block, np.float64, 10), np.frombuffer(block, np.float64, 10, 80)
+    items = [one[:5], one[5:], other[:5], other[5:]]
+    with Pipeline(affine, device="host") as pipe:
+        got = np.concatenate(list(pipe.stream(items, pack=True)))
+    assert got.tolist() == affine(np.arange(20.0)).tolist()
+
+
+def test_what_items_make_up_is_for_reading() -> None:
+    """They are the user's, however they are joined."""
+    table = np.zeros((4, 10))
+    for items in (list(table), [np.frombuffer(table, np.float64, 10, 80 * row) for row in range(4)]):
+        (chunk,) = batches([items])
+        (joined,) = chunk.inputs
+        assert isinstance(joined, np.ndarray)
+        assert joined.shape == (40,)
+        assert np.shares_memory(joined, table)
+        assert not joined.flags.writeable
 
 
 def test_arrays_and_tuples_do_not_share_a_pack() -> None:

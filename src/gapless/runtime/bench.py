@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from statistics import median
 from time import perf_counter
@@ -280,19 +281,20 @@ def small_items(device: Device, x: HostArray, right: HostArray, runs: int, *, it
     rows = device.pinned(case.bytes_each_way).view(np.float32).reshape(count, item // 4)
     back = device.pinned(case.bytes_each_way).view(np.float32)
     rows[:] = items
-    with Pipeline(AXPB, device=device) as pipe:
-
-        def consume(source: Any = items, **how: Any) -> int:
-            return sum(1 for _ in pipe.stream(source, **how))
-
-        for got, wanted in zip(pipe.stream(items, pack=True), right.reshape(-1, item // 4), strict=False):
-            if not np.array_equal(got, wanted):
-                raise GaplessError("gapless gave a wrong result for a small item.")
-        ways: dict[str, Callable[[], Any]] = {
-            "gapless, packed": lambda: consume(pack=True),
-            "gapless, rows of a pinned array, packed": lambda: consume(rows, pack=True),
-            "gapless, one by one": consume,
+    with ExitStack() as stack:
+        # Each way has a pipeline of its own: what one keeps of its last run is not another's to clear up.
+        listed, table, single = (stack.enter_context(Pipeline(AXPB, device=device)) for _ in range(3))
+        streams: dict[str, Callable[[], Iterator[HostArray]]] = {
+            "gapless, packed": lambda: listed.stream(items, pack=True),
+            "gapless, rows of a pinned array, packed": lambda: table.stream(rows, pack=True),
+            "gapless, one by one": lambda: single.stream(items),
         }
+        ways: dict[str, Callable[[], Any]] = {}
+        for name, stream in streams.items():
+            for got, wanted in zip(stream(), right.reshape(-1, item // 4), strict=False):
+                if not np.array_equal(got, wanted):
+                    raise GaplessError(f"{name} gave a wrong result for a small item.")
+            ways[name] = lambda stream=stream: sum(1 for _ in stream())
         loop = peers.cupy_items()
         if loop is not None:
             ways["CuPy, item by item"] = lambda: loop(items)

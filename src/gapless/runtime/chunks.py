@@ -152,16 +152,27 @@ def _joined(items: Sequence[HostArray]) -> HostArray | Sequence[HostArray]:
     """Give items that lie one after another in memory as the one array that they make up."""
     first = items[0]
     if isinstance(items, Alike):
-        places, sizes = items.places, [first.nbytes]
+        places, sizes, rows = items.places, first.nbytes, len(first) * len(items)
     else:
         if not all(item.flags.c_contiguous for item in items):
             return items
         places = np.fromiter(map(address, items), np.int64, len(items))
-        sizes = [item.nbytes for item in items[:-1]]
-    if len(items) > 1 and (np.diff(places) != sizes).any():
+        sizes, rows = np.array([item.nbytes for item in items[:-1]]), sum(map(len, items))
+    if (places[1:] - places[:-1] != sizes).any():
         return items
+    return _stretch(first, (rows, *first.shape[1:]))
+
+
+def _stretch(first: HostArray, shape: tuple[int, ...]) -> HostArray:
+    """Give an array of this shape that begins where *first* does."""
+    whole = first.base  # as a rule items are cut out of one array, and the stretch is a part of it
+    if type(whole) is np.ndarray and whole.flags.c_contiguous:
+        offset = address(first) - address(whole)
+        if 0 <= offset <= whole.nbytes - prod(shape) * first.itemsize:
+            stretch = np.ndarray(shape, first.dtype, whole, offset)  # pyright: ignore[reportArgumentType]
+            stretch.flags.writeable = False
+            return stretch
     # Not by first.strides: an item of one row may have any stride from row to row, and still be whole.
-    shape = (sum(map(len, items)), *first.shape[1:])
     return as_strided(first, (prod(shape),), (first.itemsize,), writeable=False).reshape(shape)
 
 

@@ -57,11 +57,16 @@ def _choose() -> Callable[[HostArray], int]:
 address: Callable[[HostArray], int] = _choose()
 
 
-# Words of 8 bytes after an array object's head, and what they hold.
-DATA, DIMENSIONS, DESCRIPTION = 0, 2, 5
-COUNT, FLAGS = 1, 6  # in their lower half
+# Words of 8 bytes of an array object, from its head on, and what they hold.
+TYPE = 1
+DATA, DIMENSIONS, DESCRIPTION = 2, 4, 7
+COUNT, FLAGS = 3, 8  # in their lower half
+ITEMS = 3  # of a list: where the addresses of its items are
 FIRST_PAGE = 4096  # where nothing ever is
+LOWER, ALL = 0xFFFFFFFF, -1
 CONTIGUOUS = 1  # NPY_ARRAY_C_CONTIGUOUS
+_FIELDS = np.array([[DATA], [DIMENSIONS], [COUNT], [FLAGS], [DESCRIPTION]])
+_ALIKE = np.array([[LOWER], [CONTIGUOUS], [ALL]])  # the bits of the last three that arrays which are alike share
 
 
 class Alike(list[HostArray]):
@@ -74,62 +79,68 @@ class Alike(list[HostArray]):
 
 def addresses_if_alike(arrays: Sequence[HostArray]) -> NDArray[np.int64] | None:
     """Give the addresses of arrays that are whole (C-contiguous) and all of one shape and type; else None."""
-    if list(map(type, arrays)).count(np.ndarray) != len(arrays):
-        return None
-    return _words_alike(arrays) if _WORDS is not None else _alike(arrays)
+    if _WORDS is None:
+        return _alike(arrays)
+    return _words_alike(_WORDS, arrays if isinstance(arrays, list) else list(arrays))
 
 
-def _words_alike(arrays: Sequence[HostArray]) -> NDArray[np.int64] | None:
-    words: Any = _WORDS
-    heads = (np.fromiter(map(id, arrays), np.int64, len(arrays)) + (_HEAD - FIRST_PAGE)) >> 3
-    kinds, counts = words[heads + DESCRIPTION], words[heads + COUNT] & 0xFFFFFFFF
-    if (kinds != kinds[0]).any() or (counts != counts[0]).any() or not (words[heads + FLAGS] & CONTIGUOUS).all():
+def _words_alike(words: NDArray[np.int64], arrays: list[HostArray]) -> NDArray[np.int64] | None:
+    items = _word(int(words[_word(id(arrays)) + ITEMS]))
+    objects = (words[items : items + len(arrays)] - FIRST_PAGE) >> 3
+    if (words.take(objects + TYPE) != id(np.ndarray)).any():  # what is no array may be shorter than one
         return None
-    places = (words[heads + DIMENSIONS] - FIRST_PAGE) >> 3
-    for dimension in range(int(counts[0])):
-        lengths = words[places + dimension]
+    fields = words.take(objects + _FIELDS)
+    same = fields[2:] & _ALIKE
+    if not same[1, 0] or (same != same[:, :1]).any():
+        return None
+    places = (fields[1] - FIRST_PAGE) >> 3
+    for dimension in range(int(same[0, 0])):
+        lengths = words.take(places + dimension)
         if (lengths != lengths[0]).any():
             return None
-    return words[heads + DATA]
+    return fields[0]
+
+
+def _word(place: int) -> int:
+    """Give which of all words is at an address."""
+    return (place - FIRST_PAGE) >> 3
 
 
 def _alike(arrays: Sequence[HostArray]) -> NDArray[np.int64] | None:
+    if any(type(array) is not np.ndarray for array in arrays):
+        return None
     shape, dtype = arrays[0].shape, arrays[0].dtype
     if all(array.shape == shape and array.dtype == dtype and array.flags.c_contiguous for array in arrays):
         return np.fromiter(map(address, arrays), np.int64, len(arrays))
     return None
 
 
-def _all_words() -> Any:
-    """Look at memory as words of 8 bytes from the second page on; None where that is not possible."""
-    if ctypes.sizeof(ctypes.c_void_p) != 8 or address is by_interface or _HEAD % 8:
+def _all_words() -> NDArray[np.int64] | None:
+    """Look at memory as words of 8 bytes from the second page on; None where objects are not laid out as said above."""
+    if ctypes.sizeof(ctypes.c_void_p) != 8 or address is by_interface or _HEAD != 8 * DATA:
         return None
     words = np.ctypeslib.as_array((ctypes.c_int64 * ((1 << 47) // 8 - FIRST_PAGE // 8)).from_address(FIRST_PAGE))
     base = np.zeros((3, 5), np.int16)
-    for arrays in ([base, np.ones((3, 5), np.int16)], [base, base.T], [base, base[1:]], [base, base[:, :1]],
-                   [base, base.view("u2")], [np.zeros(0), np.zeros(0)]):  # fmt: skip
-        told, wanted = _read(words, arrays), [_fields(array) for array in arrays]
-        if told != wanted:
-            return None
-    return words
+    tried = [base, np.ones((3, 5), np.int16), base.T, base[1:], base[:, :1], base.view("u2"), np.zeros(0), np.array(1)]
+    items = int(words[_word(id(tried)) + ITEMS])
+    if items % 8 or not FIRST_PAGE <= items < 1 << 47:
+        return None
+    objects = words[_word(items) : _word(items) + len(tried)].tolist()
+    return words if objects == list(map(id, tried)) and all(_is_as_said(words, array) for array in tried) else None
 
 
-def _read(words: Any, arrays: Sequence[HostArray]) -> list[tuple[Any, ...]]:
-    found: list[tuple[Any, ...]] = []
-    for array in arrays:
-        head = (id(array) + _HEAD - FIRST_PAGE) >> 3
-        count = int(words[head + COUNT]) & 0xFFFFFFFF
-        if count != array.ndim:  # what else is there is not what it is taken for
-            return []
-        place = (int(words[head + DIMENSIONS]) - FIRST_PAGE) >> 3
-        lengths = tuple(int(words[place + dimension]) for dimension in range(count))
-        whole = bool(words[head + FLAGS] & CONTIGUOUS)
-        found.append((int(words[head + DATA]), lengths, int(words[head + DESCRIPTION]), whole))
-    return found
-
-
-def _fields(array: HostArray) -> tuple[Any, ...]:
-    return by_interface(array), array.shape, id(array.dtype), array.flags.c_contiguous
+def _is_as_said(words: NDArray[np.int64], array: HostArray) -> bool:
+    """Tell whether the words of an array are what they are taken for."""
+    object_ = _word(id(array))
+    count = int(words[object_ + COUNT]) & LOWER
+    if count != array.ndim or int(words[object_ + TYPE]) != id(np.ndarray):
+        return False
+    lengths = _word(int(words[object_ + DIMENSIONS]))
+    found = (
+        int(words[object_ + DATA]), tuple(words[lengths : lengths + count].tolist()) if count else (),
+        int(words[object_ + DESCRIPTION]), bool(words[object_ + FLAGS] & CONTIGUOUS),
+    )  # fmt: skip
+    return found == (by_interface(array), array.shape, id(array.dtype), array.flags.c_contiguous)
 
 
 _WORDS = _all_words()

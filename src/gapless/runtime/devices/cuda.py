@@ -27,6 +27,7 @@ from .address import address
 from .crew import Threads, copy
 
 _LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+MEMORY_TYPE, PINNED = 2, 1  # CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_MEMORYTYPE_HOST
 RECENT = 500_000_000  # ns in which two clocks do not drift apart by what counts
 
 
@@ -222,14 +223,15 @@ def _address_of(function: Any) -> int:
 def _calls_without_release() -> Any:
     """Give the calls that every chunk needs, made without letting go of the interpreter's lock.
 
-    They only put something into a queue, in 1 or 2 us. Let go of at each of them, the lock might go to another thread
-    of Python, and each of its ways costs more than the call (a futex, and a CPU to wake).
+    They only put something into a queue, or look something up, in 1 or 2 us. Let go of at each of them, the lock might
+    go to another thread of Python, and each of its ways costs more than the call (a futex, and a CPU to wake).
     """
     calls = ctypes.PyDLL(_LIBRARY)
     pointer, size = ctypes.c_void_p, ctypes.c_size_t
     calls.cuMemcpyHtoDAsync_v2.argtypes = (pointer, pointer, size, pointer)
     calls.cuMemcpyDtoHAsync_v2.argtypes = (pointer, pointer, size, pointer)
     calls.cuEventRecord.argtypes = (pointer, pointer)
+    calls.cuPointerGetAttribute.argtypes = (pointer, ctypes.c_int, pointer)
     calls.cuLaunchKernel.argtypes = (pointer, *(ctypes.c_uint,) * 7, pointer, pointer, pointer)
     return calls
 
@@ -313,10 +315,10 @@ class Cuda:
         return self._knows(first) and self._knows(first + array.nbytes - 1)
 
     def _knows(self, pointer: int) -> bool:
-        kind = self.driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+        kind = ctypes.c_uint()
         with self.current():
-            problem, value = self.driver.cuPointerGetAttribute(kind, pointer)
-        return not int(problem) and int(value) == int(self.driver.CUmemorytype.CU_MEMORYTYPE_HOST)
+            problem = self.calls.cuPointerGetAttribute(ctypes.addressof(kind), MEMORY_TYPE, pointer)
+        return not problem and kind.value == PINNED
 
     def register(self, array: HostArray) -> Callable[[], None] | None:
         """Pin memory in place; None for memory that the driver cannot pin, such as some mapped files."""
