@@ -64,6 +64,22 @@ cuda.fake_launch()
         assert ("Another tool" in done.stderr) is bool(words)
 
 
+def test_another_tool_frees_the_buffer_that_was_being_filled(fake: Any, content: Content, tmp_path: Path) -> None:
+    """CUPTI gives it to whoever has registered functions since, and that tool takes it for its own."""
+    code = """
+import ctypes, os
+cuda = ctypes.CDLL(os.environ["FAKE"])
+cuda.fake_init()
+for _ in range(3):
+    cuda.fake_launch()
+    cuda.fake_take_and_free()
+"""
+    path = tmp_path / "a.gapless"
+    done = fake.record(path, command=[sys.executable, "-c", code])
+    assert done.returncode == 0, done.stderr
+    assert "records-taken" in [note["what"] for note in content(path).notes]
+
+
 @pytest.mark.parametrize(
     ("file", "name", "told"),
     [("torch/profiler/profiler.py", "_KinetoProfile", True), ("torch/autograd/profiler.py", "profile", True),

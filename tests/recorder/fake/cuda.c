@@ -180,13 +180,26 @@ __attribute__((visibility("default"))) void fake_launch_elsewhere(void) {
 
 /* Another tool takes the records. */
 static uint8_t theirs[1 << 20];
-static void their_request(uint8_t **at, size_t *size, size_t *most) { *at = theirs, *size = sizeof theirs, *most = 0; }
+static void their_request(uint8_t **at, size_t *size, size_t *most) {
+  memset(theirs, 0, sizeof theirs);
+  *at = theirs, *size = sizeof theirs, *most = 0;
+}
 static void their_complete(CUcontext context, uint32_t stream, uint8_t *at, size_t size, size_t valid) {
   (void)context, (void)stream, (void)at, (void)size, (void)valid;
 }
 __attribute__((visibility("default"))) void fake_take(void) {
   cuptiActivityFlushAll(0);
   cuptiActivityRegisterCallbacks(their_request, their_complete);
+}
+
+/* And one that asks for them in the middle, and frees what it is given back, which is not its own. */
+static void free_theirs(CUcontext context, uint32_t stream, uint8_t *at, size_t size, size_t valid) {
+  (void)context, (void)stream, (void)size, (void)valid;
+  if (at != theirs) free(at);
+}
+__attribute__((visibility("default"))) void fake_take_and_free(void) {
+  cuptiActivityRegisterCallbacks(their_request, free_theirs);
+  cuptiActivityFlushAll(0);
 }
 
 /* NVTX: CUPTI calls back when a call has been made, with what it returned. */

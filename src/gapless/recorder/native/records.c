@@ -15,10 +15,12 @@ enum { BUFFER = 256 << 10, BUFFERS = 512, READY = 16, PAGE = 4096, SMALLEST_RECO
 _Atomic uint64_t records_written, records_dropped;
 _Atomic uint32_t records_new_kernels, records_last_call;
 
-/* --- the pool: memory that is reserved at the start and becomes real where it is used; the last one given back is the
- * next one given out, so that as few as possible become real. CUPTI would clear each buffer on the thread that asks for it;
- * told that they come clean, it does not. */
-static uint8_t *pool;
+/* --- the pool: buffers that are reserved at the start and become real where they are used; the last one given back is
+ * the next one given out, so that as few as possible become real. CUPTI would clear each buffer on the thread that asks for
+ * it; told that they come clean, it does not. Each is a block of the C library's own: another tool that takes CUPTI's
+ * records while one is filled gets it, and frees it as if it were its own. */
+static uint8_t *pool[BUFFERS];
+static bool is_out[BUFFERS]; /* CUPTI has it, or whoever CUPTI gave it to */
 static uint16_t free_buffers[BUFFERS];
 static int free_count;
 static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -29,15 +31,33 @@ static void requested(uint8_t **buffer, size_t *size, size_t *most) {
   *buffer = NULL, *size = 0, *most = 0;
   if (atomic_load(&refusing)) return;
   pthread_mutex_lock(&pool_lock);
-  if (free_count) *buffer = pool + (size_t)free_buffers[--free_count] * BUFFER, *size = BUFFER;
+  if (free_count) {
+    uint16_t next = free_buffers[--free_count];
+    *buffer = pool[next], *size = BUFFER, is_out[next] = true;
+  }
   pthread_mutex_unlock(&pool_lock);
 }
 
-static void give_back(uint8_t *buffer, size_t used) {
+/* Take a buffer back, if it is one of ours. */
+static bool give_back(uint8_t *buffer, size_t size, size_t used) {
+  int at = 0;
+  while (at < BUFFERS && pool[at] != buffer) at++;
+  if (at == BUFFERS || size != BUFFER) return false;
   memset(buffer, 0, used);
   pthread_mutex_lock(&pool_lock);
-  free_buffers[free_count++] = (uint16_t)((size_t)(buffer - pool) / BUFFER);
+  bool was_out = is_out[at];
+  if (was_out) free_buffers[free_count++] = (uint16_t)at, is_out[at] = false;
   pthread_mutex_unlock(&pool_lock);
+  return was_out;
+}
+
+/* Reserve the pool; false where there is no memory for a single buffer. */
+static bool reserve(void) {
+  for (int i = BUFFERS; i-- > 0;)
+    if ((pool[i] = calloc(1, BUFFER))) free_buffers[free_count++] = (uint16_t)i;
+  for (int i = 0; i < READY && pool[i]; i++)
+    for (size_t at = 0; at < BUFFER; at += PAGE) ((volatile uint8_t *)pool[i])[at] = 0; /* become real now */
+  return free_count > 0;
 }
 
 /* --- layouts: what the compiler knows of CUPTI's structs */
@@ -246,7 +266,6 @@ static void write_buffer(uint8_t *buffer, size_t valid) {
 }
 
 static void completed(CUcontext context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid) {
-  (void)size;
   size_t dropped = 0;
   if (!buffer) return;
   if (valid && !atomic_load(&refusing)) {
@@ -260,8 +279,7 @@ static void completed(CUcontext context, uint32_t stream, uint8_t *buffer, size_
     atomic_fetch_add(&records_dropped, dropped);
   }
   /* What another tool gave CUPTI is not ours to use again, nor do we know how it would be freed. */
-  if (buffer >= pool && buffer < pool + (size_t)BUFFER * BUFFERS) give_back(buffer, valid);
-  else atomic_fetch_add(&lent, 1);
+  if (!give_back(buffer, size, valid)) atomic_fetch_add(&lent, 1);
 }
 
 void records_hold(void) { cupti.cuptiActivityRegisterCallbacks(requested, completed); }
@@ -274,12 +292,8 @@ bool records_lent(uint32_t *before) {
 }
 
 bool records_start(void) {
-  if (!pool) {
-    pool = mmap(NULL, (size_t)BUFFER * BUFFERS, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (pool == MAP_FAILED) return pool = NULL, false;
-    for (int i = BUFFERS; i-- > 0;) free_buffers[free_count++] = (uint16_t)i;
-    for (size_t i = 0; i < (size_t)READY * BUFFER; i += PAGE) ((volatile uint8_t *)pool)[i] = 0; /* become real now */
-  }
+  static bool reserved; /* for all recordings of this process */
+  if (!reserved && !(reserved = reserve())) return false;
   atomic_store(&lent, 0);
   uint8_t clean = 1;
   size_t size = sizeof clean;
