@@ -20,10 +20,18 @@ US = 1_000
 READ, WRITE, ARGUMENT = 1, 2, 3
 DEVICE, PINNED, PAGEABLE = 3, 2, 1
 LEGACY, A, B = 7, 13, 14  # streams: the default one, and two created ones
+SECOND = {27: 3, 33: 2, 34: 2}  # the same on a second device, and their kinds
 
 
 KERNELS = {0x1000: "_Z5scalePfPKf", 0x1200: "_Z3sumPf"}
 SIGNATURES = {0x1000: "scale(float*, float const*)", 0x1200: "sum(float*)"}
+
+
+# Calls beyond those of ``recordings``, and the numbers of all.
+MORE = {90: "cudaLaunchHostFunc_v10000", 91: "cudaStreamAddCallback_v5000", 92: "cuStreamWaitValue32_v2",
+        93: "cudaIpcOpenEventHandle_v4010", 94: "cuMemMap", 95: "cudaMemcpyPeer_v4000", 96: "cudaMemcpyPeerAsync_v4000",
+        97: "cudaMemcpy3DAsync_v3020"}  # fmt: skip
+CBID = recordings.CBID | {name.partition("_")[0]: cbid for cbid, name in MORE.items()}
 
 
 class Program:
@@ -32,18 +40,24 @@ class Program:
     ``line`` is the line of the source that the next call stands in.
     """
 
-    def __init__(self, tmp_path: Path, kind: int = 2, signatures: bool = True, how: str = "injected") -> None:
+    def __init__(self, tmp_path: Path, kind: int = 2, signatures: bool = True, **facts: str) -> None:
         self._path = tmp_path / "run.gapless"
-        self._recording = recordings.begun(how=how)
+        self._recording = recordings.begun(**facts)
+        self._recording.strings(Space.RUNTIME, MORE)
         self._recording.strings(Space.POINTER, KERNELS)
         if signatures:
             texts = {n: f"{KERNELS[key]}\0{SIGNATURES[key]}" for n, key in enumerate(KERNELS)}
             self._recording.strings(Space.DEMANGLED, texts)
         self._records = [recordings.stream(LEGACY, 3), recordings.stream(A, kind), recordings.stream(B, kind)]
+        self._records += [
+            (8, {**recordings.DEVICE[1], "id": 1}),
+            (9, {"contextId": 2, "deviceId": 1, "nullStreamId": 27}),
+        ]
+        self._records += [recordings.stream(number, flag, context=2) for number, flag in SECOND.items()]
         self._accesses: list[tuple[int, ...]] = []
         self._lines: dict[int, int] = {}
         self._recorded: dict[str, int] = {}  # event: its last record's own id
-        self._busy = {LEGACY: 0, A: 0, B: 0}
+        self._busy = dict.fromkeys((LEGACY, A, B, *SECOND), 0)
         self.line = 1
         self.thread = 77
         self.now = 10 * US
@@ -67,9 +81,27 @@ class Program:
         end = 0
         for _ in range(pieces):
             end = self._work(stream)
-            self._records.append(recordings.copy(end - 50 * US, end, id_, what, streamId=stream, bytes=size // pieces))
+            self._copied(end, id_, what, stream, size // pieces)
         self._accesses += [(src, size, id_, READ, 0, 0, pitch), (dst, size, id_, WRITE, 0, 0, pitch)]
         return end
+
+    def peer(self, stream: int, src: int, dst: int, size: int = 4096, *, api: str = "cudaMemcpyPeerAsync",
+             legs: tuple[int, ...] = ()) -> None:  # fmt: skip
+        """Copy between devices. *legs*: without peer access, through these streams one after the other."""
+        id_ = self._call(api)
+        for leg, what in zip(legs, ((2, 3, 3), (1, 3, 3)), strict=False):
+            self._copied(self._work(leg), id_, what, leg, size)
+        if not legs:
+            self._copied(self._work(stream), id_, (10, 3, 3), stream, size)
+        self._accesses += [(src, size, id_, READ, 0, 0, 0), (dst, size, id_, WRITE, 0, 0, 0)]
+
+    def _copied(self, end: int, id_: int, what: tuple[int, int, int], stream: int, size: int) -> None:
+        place = {"deviceId": 1, "contextId": 2} if stream in SECOND else {}
+        self._records.append(recordings.copy(end - 50 * US, end, id_, what, streamId=stream, bytes=size, **place))
+
+    def unseen_copy(self, stream: int) -> None:
+        """Copy by a call of which the recorder does not know the memory."""
+        self._copied(self._work(stream), self._call("cudaMemcpy3DAsync"), (1, PINNED, DEVICE), stream, 4096)
 
     def graph(self, stream: int, nodes: int) -> None:
         id_ = self._call("cudaGraphLaunch")
@@ -96,9 +128,9 @@ class Program:
         id_ = self._call("cudaStreamWaitEvent")
         self._records.append(recordings.sync(2, id_, stream=stream, event=5, id_=self._recorded[event]))
 
-    def wait_for_unknown(self, stream: int) -> None:
+    def wait_for_unknown(self, stream: int, event: int = 99) -> None:
         """Wait for an event of which the recording has no record."""
-        self._records.append(recordings.sync(2, self._call("cudaStreamWaitEvent"), stream=stream, event=99))
+        self._records.append(recordings.sync(2, self._call("cudaStreamWaitEvent"), stream=stream, event=event))
 
     def sync_event_unknown(self) -> None:
         self._waits("cudaEventSynchronize", max(self._busy.values()), 1, event=99)
@@ -109,8 +141,13 @@ class Program:
     def sync_event(self, event: str) -> None:
         self._waits("cudaEventSynchronize", max(self._busy.values()), 1, event=5, id_=self._recorded[event])
 
-    def sync_device(self) -> None:
+    def sync_device(self, device: int = 0) -> None:
         self._waits("cudaDeviceSynchronize", max(self._busy.values()), 4)
+        kind, fields = self._records.pop()
+        self._records.append((kind, dict(fields) | {"contextId": device + 1}))
+
+    def call(self, api: str, length: int = 2 * US) -> None:
+        self._call(api, length)
 
     def query(self, result: int = 0) -> None:
         self._call("cudaEventQuery", returnValue=result)
@@ -121,15 +158,16 @@ class Program:
     # ------------------------------------------------------------------------------------------------------- memory
 
     def malloc(self, address: int, size: int = 1 << 20, api: str = "cudaMalloc", memory: int = DEVICE,
-               stream: int = NOWHERE) -> None:  # fmt: skip
-        self._lifetime(1, api, address, size, memory, stream)
+               stream: int = NOWHERE, length: int = 2 * US) -> None:  # fmt: skip
+        self._lifetime(1, api, address, size, memory, stream, length)
 
     def free(self, address: int, size: int = 1 << 20, api: str = "cudaFree", memory: int = DEVICE,
              stream: int = NOWHERE) -> None:  # fmt: skip
         self._lifetime(2, api, address, size, memory, stream)
 
-    def _lifetime(self, operation: int, api: str, address: int, size: int, memory: int, stream: int) -> None:
-        kind, fields = recordings.memory(operation, memory, self._call(api), address, size)
+    def _lifetime(self, operation: int, api: str, address: int, size: int, memory: int, stream: int,
+                  length: int = 2 * US) -> None:  # fmt: skip
+        kind, fields = recordings.memory(operation, memory, self._call(api, length), address, size)
         self._records.append((kind, dict(fields) | {"streamId": stream}))
 
     # ------------------------------------------------------------------------------------------------------- inside
@@ -137,7 +175,8 @@ class Program:
     def _call(self, api: str, length: int = 2 * US, **more: int) -> int:
         self._correlation += 1
         id_ = self._correlation
-        self._records.append(recordings.call(api, self.now, self.now + length, id_, thread=self.thread, **more))
+        more = {"cbid": CBID[api]} | more
+        self._records.append(recordings.call("cudaFree", self.now, self.now + length, id_, thread=self.thread, **more))
         self._lines[id_] = self.line
         self.now += length + 500
         return id_

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 import gapless
+import written
 from gapless.checking.recordings import RecordingCheck, check
 from gapless.cli import main
 from gapless.model.errors import GaplessError
 from gapless.model.races import RaceClass
+from gapless.timeline.sources.recording_format import FILE_HEADER, Block
 from gapless.timeline.timeline import Unknown
 
 LEGACY, A, B = 7, 13, 14
@@ -457,3 +459,228 @@ def test_a_damaged_recording_knows_no_event_for_sure(program: Callable[..., Any]
     timeline = run.timeline()
     assert len(check(timeline).findings) == 1
     assert check(replace(timeline, lost=("A block was torn.",))).findings == ()  # its record may be in that block
+
+
+# What cannot be told invents no race
+
+
+C, D = 33, 34  # streams of a second device
+
+
+def test_each_device_is_waited_for_by_its_own_synchronise(program: Callable[..., Any]) -> None:
+    """One thread works on two devices, then waits for the one and for the other."""
+    for waits, raced in (((0, 1), []), ((1,), [(True, "error", 1, 2)]), ((0,), [(True, "error", 1, 3)])):
+        run = program()
+        run.h2d(A, P, X)
+        run.h2d(C, Q, Y)
+        for device in waits:
+            run.sync_device(device)
+        run.line = 2
+        run.d2h(B, X, P + 0x10000)
+        run.line = 3
+        run.d2h(D, Y, Q + 0x10000)
+        assert said(run.check()) == raced
+
+
+def test_a_synchronise_of_a_device_that_is_not_told_is_for_all(program: Callable[..., Any]) -> None:
+    run = program()
+    run.h2d(A, P, X)
+    run.h2d(C, Q, Y)
+    run.call("cudaDeviceSynchronize")  # CUPTI has no record of the wait itself
+    run.d2h(B, X, P + 0x10000)
+    run.d2h(D, Y, Q + 0x10000)
+    assert run.check().findings == ()
+
+
+@pytest.mark.parametrize("api", ["cudaLaunchHostFunc", "cudaStreamAddCallback"])
+def test_a_function_of_the_host_tells_of_what_was_over_before_it_ran(program: Callable[..., Any], api: str) -> None:
+    for until, asked, races in ((200_000, True, 0), (0, True, 1), (200_000, False, 1)):
+        run = program()
+        run.h2d(A, P, X)
+        if asked:
+            run.call(api)
+        run.until(until)
+        run.d2h(B, Y, P)
+        assert len(run.check().findings) == races
+
+
+def test_a_stream_that_waits_for_a_value_may_wait_for_all(program: Callable[..., Any]) -> None:
+    run = program()
+    run.h2d(A, P, X)
+    run.call("cuStreamWaitValue32")
+    run.d2h(B, X, Q)
+    found = run.check()
+    assert found.findings == ()
+    assert "event-waits" in {unknown.what for unknown in found.unknown}
+
+
+def test_a_peer_copy_in_two_legs_is_in_order_with_both_streams(program: Callable[..., Any]) -> None:
+    """Without peer access it is told on a stream of either device; which of them it was issued in is not."""
+    run = program()
+    run.h2d(A, P, X)
+    run.peer(A, X, Y, legs=(A, C))
+    run.d2h(C, Y, Q)
+    run.h2d(A, P, X)
+    assert run.check().findings == ()
+    run.d2h(D, Y, Q + 0x10000)
+    assert [f.second.stream for f in run.check().findings] == ["stream 34"]
+
+
+def test_a_synchronous_peer_copy_is_in_order_with_the_default_streams_of_both_devices(
+    program: Callable[..., Any],
+) -> None:
+    for api, races in (("cudaMemcpyPeer", 0), ("cudaMemcpyPeerAsync", 1)):
+        run = program()
+        run.h2d(27, Q, Y)
+        run.peer(LEGACY, Y, X, api=api)
+        assert len(run.check().findings) == races
+
+
+def test_an_event_recorded_after_the_wait_means_nothing_to_it(program: Callable[..., Any]) -> None:
+    run = program()
+    run.h2d(A, P, X)
+    run.wait_for_unknown(B, event=1)
+    run.record("e", A)  # event 1
+    run.d2h(B, X, Q)
+    assert len(run.check().findings) == 1
+
+
+def test_an_event_whose_record_is_not_told_may_mean_anything(program: Callable[..., Any]) -> None:
+    run = program()
+    run.record("e", A)  # event 1
+    run.h2d(A, P, X)
+    run.wait_for_unknown(B, event=1)  # CUPTI does not say which record
+    run.d2h(B, X, Q)
+    assert run.check().findings == ()
+
+
+@pytest.mark.parametrize("begins", ["after", "range", "start"])
+def test_an_event_may_be_older_than_a_recording_that_begins_late(program: Callable[..., Any], begins: str) -> None:
+    run = program(begins=begins)
+    run.h2d(A, P, X)
+    run.wait_for_unknown(B)
+    run.d2h(B, X, Q)
+    assert len(run.check().findings) == (begins == "start")
+
+
+@pytest.mark.parametrize("api", ["cudaIpcOpenEventHandle", "cudaGraphLaunch"])
+def test_an_event_may_be_recorded_by_another_process_or_a_graph(program: Callable[..., Any], api: str) -> None:
+    run = program()
+    run.call(api)
+    run.h2d(A, P, X)
+    run.wait_for_unknown(B)
+    run.d2h(B, X, Q)
+    assert run.check().findings == ()
+
+
+# Memory that was freed
+
+
+def test_memory_used_after_it_went_back_to_its_pool(program: Callable[..., Any]) -> None:
+    run = program()
+    run.malloc(X, 1 << 20, "cudaMallocAsync", DEVICE, A)
+    run.h2d(A, P, X)
+    run.line = 3
+    run.free(X, 1 << 20, "cudaFreeAsync", DEVICE, A)
+    run.line = 4
+    run.d2h(A, X + 64, Q, 64)
+    run.line = 5
+    run.kernel(A, X)
+    found = run.check()
+    assert said(found) == [(True, "unallocated", 3, 4), (False, "unallocated", 3, 5)]
+    assert found.findings[0].why == "cudaFreeAsync comes first, whatever the timing"
+    assert found.findings[0].repair == "move cudaFreeAsync (ring.cu:3) behind cudaMemcpyAsync (ring.cu:4)"
+
+
+def test_memory_that_is_handed_out_again_is_allocated(program: Callable[..., Any]) -> None:
+    """Also where another thread frees it while the call that gets it goes on; or where it comes back unseen."""
+    for api, memory in (("cudaMallocAsync", DEVICE), ("cuMemMap", None)):
+        run = program()
+        run.malloc(X, 1 << 20, "cudaMallocAsync", DEVICE, A)
+        run.h2d(A, P, X)
+        before = run.now
+        if memory:
+            run.malloc(X, 4096, api, memory, A, length=20_000)
+        else:
+            run.call(api, 20_000)
+        after, run.now, run.thread = run.now, before + 5_000, 88
+        run.free(X, 1 << 20, "cudaFreeAsync", DEVICE, A)
+        run.now, run.thread = after, 77
+        run.d2h(A, X, Q)
+        assert run.check().findings == ()
+
+
+def test_host_memory_at_the_address_of_freed_memory_is_other_memory(program: Callable[..., Any]) -> None:
+    run = program()
+    run.malloc(P, 4096, "cudaMallocAsync", DEVICE, A)
+    run.free(P, 4096, "cudaFreeAsync", DEVICE, A)
+    run.h2d(A, P, X, memory=PAGEABLE)
+    assert run.check().findings == ()
+
+
+# What was not looked at
+
+
+def test_copies_whose_memory_is_not_told_are_counted(program: Callable[..., Any]) -> None:
+    run = program()
+    run.h2d(A, P, X)
+    run.unseen_copy(B)
+    run.unseen_copy(B)
+    (gap,) = [unknown for unknown in run.check().unknown if unknown.what == "copy-accesses"]
+    assert gap.text == "Which memory 2 calls of cudaMemcpy3DAsync touch is not recorded."
+
+
+def test_kernels_whose_arguments_were_not_recorded_are_said_to_be_unknown(program: Callable[..., Any]) -> None:
+    run = program()
+    run.h2d(A, P, X)
+    told = Unknown(what="no-kernel-arguments", text="What kernels touch is not recorded.")
+    assert told in check(replace(run.timeline(), unknown=(told,))).unknown
+
+
+# A recording part of which is missing
+
+
+@pytest.mark.parametrize("how", ["cut", "max-size", "file-full", "killed", "stuck"])
+def test_nothing_races_in_what_is_left_is_no_pass(
+    program: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str
+) -> None:
+    run = program()
+    run.h2d(A, P, X)
+    run.timeline()
+    path = tmp_path / "run.gapless"
+    whole = path.read_bytes()
+    end = whole.rindex(b"GBLK")
+    assert main(["check", str(path)]) == 0
+    path.write_bytes({
+        "cut": whole[:-5], "killed": whole[:end], "stuck": whole + note("stuck"),
+        "max-size": whole + ended("max-size"), "file-full": whole + ended("file-full"),
+    }[how])  # fmt: skip
+    found = check(path)
+    assert (found.ok, found.races, len(found.missing) > 0) == (False, False, True)
+    assert found.to_dict()["missing"] == list(found.missing)
+    capsys.readouterr()
+    for options in ([], ["--json"]):
+        assert main(["check", *options, str(path)]) == 2
+        out, err = capsys.readouterr()
+        assert out
+        assert err == f"gapless: Part of {path} is missing: whether the program is free of races is not known.\n"
+
+
+def test_a_race_in_what_is_left_of_a_recording_is_found(program: Callable[..., Any], tmp_path: Path) -> None:
+    run = program()
+    run.h2d(A, P, X)
+    run.d2h(B, X, Q)
+    run.timeline()
+    path = tmp_path / "run.gapless"
+    path.write_bytes(path.read_bytes()[:-5])
+    assert main(["check", str(path)]) == 1
+
+
+def note(what: str) -> bytes:
+    """Give a block that notes something."""
+    return bytes(written.Recording().json(Block.NOTE, what=what, text="It was so.").data[FILE_HEADER.itemsize :])
+
+
+def ended(reason: str) -> bytes:
+    """Give a block that ends the recording of a process."""
+    return bytes(written.Recording().end(reason).data[FILE_HEADER.itemsize :])

@@ -28,7 +28,7 @@ def test_everything_of_a_program_that_ends_well(fake: Any, content: Content, tmp
     (process,) = found.process.values()
     assert process["command"][1:] == ["200", "3", "exit"]
     assert process["cupti"] == 130001
-    assert process["how"] == "injected"
+    assert (process["how"], process["begins"]) == ("injected", "start")
     assert len(found.records[5]) == len(found.records[10]) == 1000
     assert {int(row["correlationId"]) for row in found.records[10]} == set(range(1, 1001))
     assert set(found.names) == {"_Z4workPfmi"}
@@ -252,6 +252,7 @@ print(last, file=open(sys.argv[2], "w"))
     assert numbers[-1] < int((tmp_path / "last").read_text())
     (pid,) = found.process
     assert found.ends[pid]["reason"] == "for"
+    assert found.process[pid]["begins"] == "after"
     asked = [row for row in found.records[5] if row["start"] < found.ends[pid]["until"]]
     assert 1 <= len(asked) < len(found.records[5])  # what was launched had a second to come to its end
 

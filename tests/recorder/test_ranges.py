@@ -33,6 +33,7 @@ for name in (b"other", b"mine"):
     found = content(tmp_path / "a.gapless")
     first = [int(row["correlationId"]) for row in found.records[10]]
     assert first[:2] == [8, 9]  # 1 to 6: the other range; 7: before mine
+    assert [process["begins"] for process in found.process.values()] == ["range"]
     done = fake.record(tmp_path / "b.gapless", "--range", "none", command=[sys.executable, "-c", code])
     assert "No NVTX range named none" in done.stderr
 

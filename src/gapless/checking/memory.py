@@ -42,36 +42,34 @@ class Memory:
     def __init__(self) -> None:
         self.extents: list[Extent] = []
         self.touches: list[Touch] = []
-        self._starts: list[int] = []  # of what is allocated now
-        self._now: dict[int, int] = {}  # start: row of extents
+        self._now = _Extents(self.extents)  # what is allocated
+        self._freed = _Extents(self.extents)  # what was handed back to its pool, and not handed out again
 
     def allocate(self, row: int, address: int, size: int, kind: MemoryKind) -> int:
         """Let a call allocate memory; give the extent."""
-        last = bisect_left(self._starts, address + max(size, 1))
-        first = bisect_right(self._starts, address)
-        if first and self._end(self._starts[first - 1]) > address:
-            first -= 1
-        for start in self._starts[first:last]:  # its free was not seen
-            del self._now[start]
-        del self._starts[first:last]
-        insort(self._starts, address)
-        self._now[address] = len(self.extents)
-        self.extents.append(Extent(address, max(size, 1), kind, row))
+        made = Extent(address, max(size, 1), kind, row)
+        self.extents.append(made)
+        self._freed.drop(made)
+        self._now.add(len(self.extents) - 1)  # of what it overlaps the free was not seen
         return len(self.extents) - 1
 
-    def free(self, address: int) -> int:
-        """Let a call free memory; give the extent, -1 for one that was not seen allocated."""
-        extent = self._now.pop(address, -1)
-        if extent >= 0:
-            self._starts.pop(bisect_left(self._starts, address))
+    def free(self, address: int, *, to_pool: bool) -> int:
+        """Let a call free memory; give the extent, -1 for one that was not seen allocated.
+
+        *to_pool*: its addresses go to nobody else but by an allocation that is seen, so later uses of them mean it.
+        """
+        extent = self._now.pop(address)
+        if extent >= 0 and to_pool:
+            self._freed.add(extent)
         return extent
 
-    def touch(self, row: int, address: int, size: int, *, write: bool, sure: bool, gaps: bool = False) -> None:
-        """Let a row touch memory. *size* -1: from there on, how far is not known."""
-        at = bisect_right(self._starts, address) - 1
-        extent = -1
-        if at >= 0 and address < self._end(self._starts[at]):
-            extent = self._now[self._starts[at]]
+    def touch(
+        self, row: int, address: int, size: int, *, write: bool, sure: bool, gaps: bool = False, freed: bool = False
+    ) -> None:
+        """Let a row touch memory. *size* -1: from there on, how far is not known. *freed*: it may have been freed."""
+        extent = self._now.at(address)
+        if extent < 0 and freed:
+            extent = self._freed.at(address)
         self.touches.append(Touch(row, address, size, write, sure, gaps, extent))
 
     def settle(self) -> None:
@@ -115,6 +113,44 @@ class Memory:
                     touch.extent = first + at
         self.touches = [touch for touch in self.touches if touch.extent >= 0 and touch.bytes]
 
+
+class _Extents:
+    """Extents that do not overlap, to be found by an address inside."""
+
+    def __init__(self, extents: list[Extent]) -> None:
+        self._extents = extents
+        self._starts: list[int] = []
+        self._rows: dict[int, int] = {}  # start: row of extents
+
+    def add(self, row: int) -> None:
+        """Take an extent, by its row, in place of all that it overlaps."""
+        extent = self._extents[row]
+        self.drop(extent)
+        insort(self._starts, extent.address)
+        self._rows[extent.address] = row
+
+    def pop(self, start: int) -> int:
+        """Take out the extent that starts there; give its row, -1 for none."""
+        row = self._rows.pop(start, -1)
+        if row >= 0:
+            self._starts.pop(bisect_left(self._starts, start))
+        return row
+
+    def drop(self, other: Extent) -> None:
+        """Take out all that overlap another extent."""
+        last = bisect_left(self._starts, other.address + other.bytes)
+        first = bisect_right(self._starts, other.address)
+        if first and self._end(self._starts[first - 1]) > other.address:
+            first -= 1
+        for start in self._starts[first:last]:
+            del self._rows[start]
+        del self._starts[first:last]
+
+    def at(self, address: int) -> int:
+        """Give the row of the extent in which an address lies, -1 for none."""
+        found = bisect_right(self._starts, address) - 1
+        return self._rows[self._starts[found]] if found >= 0 and address < self._end(self._starts[found]) else -1
+
     def _end(self, start: int) -> int:
-        extent = self.extents[self._now[start]]
+        extent = self._extents[self._rows[start]]
         return extent.address + extent.bytes

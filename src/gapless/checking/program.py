@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,8 +32,14 @@ _CALL_OF = {
     OpKind.KERNEL: CallKind.LAUNCH, OpKind.MEMSET: CallKind.MEMSET_ASYNC, OpKind.HOST_FUNCTION: CallKind.HOST_FUNCTION,
 }  # fmt: skip
 _COPY_CALLS = (CallKind.COPY_SYNC, CallKind.COPY_ASYNC, CallKind.MEMSET_SYNC, CallKind.MEMSET_ASYNC)
-_COPIES = (OpKind.H2D, OpKind.D2H, OpKind.D2D, OpKind.P2P, OpKind.H2H)
+MOVES = (OpKind.H2D, OpKind.D2H, OpKind.D2D, OpKind.P2P, OpKind.H2H, OpKind.MEMSET)
 _SUCCESS = (0, -1)  # returned, or not known
+# Calls that let a stream wait for what no event stands for: a value in memory, a semaphore of another API.
+_BLIND_WAITS = re.compile(r"(?:cuda|cu)(?:StreamWaitValue|StreamBatchMemOp|WaitExternalSemaphores)")
+# With these, an event may have been recorded where the recording does not see it: in another process, by a graph.
+_UNSEEN_RECORDS = re.compile(r"(?:cuda|cu)(?:IpcOpenEventHandle|GraphLaunch)")
+# With these, memory that was freed may be there again without an allocation that the recording sees.
+_UNSEEN_MEMORY = re.compile(r"(?:cuda|cu)(?:MemMap|IpcOpenMemHandle|MemPoolImport|GraphLaunch)")
 
 
 @dataclass(slots=True)
@@ -86,6 +92,7 @@ class _Item:
     op: int = -1  # OpKind
     row: int = -1  # of the timeline's operations
     stream: int = -1
+    device: int = 0  # of what waits for all of a device
     event: int = 0  # a number of the record that it makes or waits for: its correlation, or a negative one; 0 none
     touch: int = -1  # of the timeline's touches: what it allocates or frees
 
@@ -112,22 +119,33 @@ class _Builder:
             thread: np.sort(self.calls.start[self._mine & (self.calls.thread != thread)])
             for thread in threads.tolist() if len(threads) > 1
         }  # fmt: skip
-        self._current: dict[int, int] = {}  # thread: the device it worked on last
         self.blind_graphs = self.blind_waits = 0
         self._used = np.unique(
             self.ops.stream[self.ops.call >= 0][self._mine[self.ops.call[self.ops.call >= 0]]]
         ).tolist()
-        self._all_events = -(1 << 50)  # numbers of events that stand for all of a stream
-        refused = any(u.what == "kind-refused" and re.search(r"\bkind 3[68]\b", u.text) for u in timeline.unknown)
-        whole = not (refused or missing(timeline.lost, timeline.unknown))
-        self._complete = timeline.info.get("how") == "injected" and whole
+        self._made_events = -(1 << 50)  # numbers of events that the program did not make
+        self._apis = {name: timeline.name_of(name) for name in np.unique(self.calls.name[self._mine]).tolist()}
+        self._recorded = self._first_records()
+        self._pools_told = not any(_UNSEEN_MEMORY.match(api) for api in self._apis.values())
 
     def build(self) -> Watched:
         """Collect what the calls do, put it in order of time, and make the program."""
         items = [item for call in np.flatnonzero(self._mine).tolist() for item in self._items(call)]
-        items += self._told_by_queries(items)
+        items += [*self._told_by_queries(items), *self._told_by_functions(items)]
         items.sort(key=lambda item: item.time)
         return self._program(items)
+
+    def _first_records(self) -> dict[int, int] | None:
+        """Give when each event was first recorded; None where one may have been recorded of which nothing is told."""
+        timeline, marks = self.timeline, self.timeline.marks
+        refused = any(u.what == "kind-refused" and re.search(r"\bkind 3[68]\b", u.text) for u in timeline.unknown)
+        late = timeline.info.get("how") != "injected" or timeline.info.get("begins", "start") != "start"
+        unseen = any(_UNSEEN_RECORDS.match(api) for api in self._apis.values())
+        rows = np.flatnonzero((marks.kind == MarkKind.RECORD) & (marks.call >= 0))
+        events, begins = marks.event[rows].tolist(), self.calls.start[marks.call[rows]].tolist()
+        if late or refused or unseen or missing(timeline.lost, timeline.unknown) or -1 in events:
+            return None
+        return dict(sorted(zip(events, begins, strict=True), reverse=True))
 
     # --------------------------------------------------------------------------------------------- what a call does
 
@@ -138,17 +156,25 @@ class _Builder:
         if call in self._of_call:
             yield from self._work(call, kind, begin, end)
         elif kind in _ALLOCATIONS or kind in _FREES:
-            yield from self._allocation(call, kind, begin)
+            # Another thread's free may lie within the call that hands the memory out again: it began before this ends.
+            yield from self._allocation(call, kind, end if kind in _ALLOCATIONS else begin)
         elif kind == CallKind.SYNC_DEVICE:
-            yield _Item(end, call, kind)
+            yield from (_Item(end, call, kind, device=device) for device in self._devices(call))
+        elif _BLIND_WAITS.match(self._apis[int(self.calls.name[call])]):
+            yield from self._for_all(MarkKind.WAIT, call, -1, begin, end)
         else:
             yield from self._about_events(call, kind, begin, end)
+
+    def _devices(self, call: int) -> Sequence[int]:
+        """Give the device whose work a call waits for; where nothing tells, all: that hides races and invents none."""
+        marks = self.timeline.marks
+        told = {int(marks.device[row]) for row in self._marks.get(call, ()) if marks.kind[row] == MarkKind.SYNC_DEVICE}
+        return sorted(told) if told and min(told) >= 0 else range(len(self.timeline.devices))
 
     def _work(self, call: int, kind: int, begin: int, end: int) -> Iterator[_Item]:
         rows = self._of_call[call]
         last = max(rows, key=lambda row: int(self.ops.end[row]))  # of several, such as a copy in pieces, the last
         op, stream = int(self.ops.kind[last]), int(self.ops.stream[last])
-        self._current[int(self.calls.thread[call])] = int(self.ops.device[last])
         if kind == CallKind.GRAPH_LAUNCH or op == OpKind.GRAPH or int(self.ops.graph[last]) >= 0:
             self.blind_graphs += 1
             yield _Item(begin, call, CallKind.LAUNCH, OpKind.KERNEL, last, stream)
@@ -158,10 +184,34 @@ class _Builder:
         if waits and self._completes(op, last):  # its two halves, so that others' calls in between know nothing of it
             issued = CallKind.MEMSET_ASYNC if op == OpKind.MEMSET else CallKind.COPY_ASYNC
             yield _Item(begin, call, issued, op, last, stream)
-            yield _Item(begin, call, CallKind.RECORD, OpKind.RECORD, -1, stream, -1 - call)
+            yield _Item(begin, call, CallKind.RECORD, OpKind.RECORD, -1, stream, event=-1 - call)
             yield _Item(end, call, CallKind.SYNC_EVENT, event=-1 - call)
         else:
+            beside = self._beside(rows, stream, issued, op)
+            for other in beside:
+                yield from self._joined(begin, call, other, stream)
             yield _Item(begin, call, issued, op, last, stream)
+            for other in beside:
+                yield from self._joined(begin, call, stream, other)
+
+    def _beside(self, rows: Sequence[int], stream: int, issued: int, op: int) -> Sequence[int]:
+        """Give the other streams that a copy may be in order with.
+
+        A copy that two devices share has a leg on each, and nothing tells in whose stream it was issued; the
+        synchronous form is in order with the streams of both devices that a default stream fences (R3.7). Taking it to
+        be in order with all of them can hide a race, and never invents one.
+        """
+        streams = {int(self.ops.stream[row]) for row in rows}
+        if op == OpKind.P2P and issued == CallKind.COPY_SYNC:
+            known = self.timeline.streams
+            streams |= {at for at, other in enumerate(known) if other.kind is not StreamKind.NON_BLOCKING}
+        return sorted(streams - {stream})
+
+    def _joined(self, time: int, call: int, stream: int, waiting: int) -> Iterator[_Item]:
+        """Let a stream wait for all that another has been given."""
+        self._made_events -= 1
+        yield _Item(time, call, CallKind.RECORD, OpKind.RECORD, -1, stream, event=self._made_events)
+        yield _Item(time, call, CallKind.WAIT_EVENT, OpKind.WAIT, -1, waiting, event=self._made_events)
 
     def _others_call_between(self, call: int, begin: int, end: int) -> bool:
         begins = self._begins.get(int(self.calls.thread[call]))
@@ -176,13 +226,13 @@ class _Builder:
             return dst != MemoryKind.MANAGED
         return op == OpKind.H2H or (op == OpKind.MEMSET and dst == MemoryKind.PINNED)
 
-    def _allocation(self, call: int, kind: int, begin: int) -> Iterator[_Item]:
+    def _allocation(self, call: int, kind: int, time: int) -> Iterator[_Item]:
         for row in self._touches.get(call, ()):
             touch = int(self.timeline.touches.kind[row])
             stream = int(self.timeline.touches.stream[row])
             fits = touch == (TouchKind.ALLOCATE if kind in _ALLOCATIONS else TouchKind.FREE)
             if fits and (kind not in _IN_STREAM or stream >= 0):
-                yield _Item(begin, call, kind, _IN_STREAM.get(CallKind(kind), -1), stream=stream, touch=row)
+                yield _Item(time, call, kind, _IN_STREAM.get(CallKind(kind), -1), stream=stream, touch=row)
                 return
 
     def _about_events(self, call: int, kind: int, begin: int, end: int) -> Iterator[_Item]:
@@ -191,9 +241,9 @@ class _Builder:
             mark, stream, record = int(marks.kind[row]), int(marks.stream[row]), int(marks.record[row])
             if mark == MarkKind.RECORD and stream >= 0 and self.calls.correlation[call] > 0:
                 correlation = int(self.calls.correlation[call])
-                yield _Item(begin, call, CallKind.RECORD, OpKind.RECORD, -1, stream, correlation)
+                yield _Item(begin, call, CallKind.RECORD, OpKind.RECORD, -1, stream, event=correlation)
             elif mark == MarkKind.WAIT and stream >= 0 and record > 0:
-                yield _Item(begin, call, CallKind.WAIT_EVENT, OpKind.WAIT, -1, stream, record)
+                yield _Item(begin, call, CallKind.WAIT_EVENT, OpKind.WAIT, -1, stream, event=record)
             elif mark == MarkKind.SYNC_STREAM and stream >= 0:
                 yield _Item(end, call, CallKind.SYNC_STREAM, stream=stream)
             elif mark == MarkKind.SYNC_EVENT and record > 0:
@@ -204,8 +254,9 @@ class _Builder:
             yield from self._for_all(MarkKind.SYNC_STREAM, call, -1, begin, end)
 
     def _never(self, mark: int) -> bool:
-        """Tell whether a wait means an event that was never recorded, and so nothing (R5.3)."""
-        return self._complete and int(self.timeline.marks.event[mark]) >= 0
+        """Tell whether a wait means an event that was not recorded before it, and so nothing (R5.3)."""
+        event, end = int(self.timeline.marks.event[mark]), int(self.calls.end[self.timeline.marks.call[mark]])
+        return self._recorded is not None and event >= 0 and self._recorded.get(event, end) >= end
 
     def _for_all(self, mark: int, call: int, stream: int, begin: int, end: int) -> Iterator[_Item]:
         """Let a wait of which nothing tells what it is for wait for all. That hides races and invents none."""
@@ -216,9 +267,7 @@ class _Builder:
         for waiting in self._used if stream < 0 else [stream]:
             for other in self._used:
                 if other != waiting:
-                    self._all_events -= 1
-                    yield _Item(begin, call, CallKind.RECORD, OpKind.RECORD, -1, other, self._all_events)
-                    yield _Item(begin, call, CallKind.WAIT_EVENT, OpKind.WAIT, -1, waiting, self._all_events)
+                    yield from self._joined(begin, call, other, waiting)
 
     def _told_by_queries(self, items: list[_Item]) -> list[_Item]:
         """Let a successful query tell the host of all work that was over by then.
@@ -237,12 +286,38 @@ class _Builder:
                 query = int(np.searchsorted(ends, self.ops.end[item.row]))
                 if query < len(ends):
                     told[item.stream, query] = at
-        for number, ((stream, query), at) in enumerate(told.items()):
-            event = -(1 << 40) - number
-            over = items[at]
-            found.append(_Item(over.time, over.call, CallKind.RECORD, OpKind.RECORD, -1, stream, event))
-            found.append(_Item(int(ends[query]), over.call, CallKind.SYNC_EVENT, event=event))
+        for (stream, query), at in told.items():
+            found += self._known(items[at], stream, int(ends[query]))
         return found
+
+    def _told_by_functions(self, items: list[_Item]) -> list[_Item]:
+        """Let a function of the host that a stream runs tell the host of all work that was over before it ran.
+
+        The recording does not say when it ran, nor always in which stream. Whatever was issued before it counts as
+        known to the host once it was over; that can hide a race, and never invents one.
+        """
+        asked = self.calls.start[self._mine & (self.calls.kind == CallKind.HOST_FUNCTION)].tolist()
+        work: dict[int, list[tuple[int, int]]] = {}  # stream: begin of the call and its item
+        for at, item in enumerate(items) if asked else ():
+            if item.row >= 0:
+                work.setdefault(item.stream, []).append((item.time, at))
+        told: dict[tuple[int, int], int] = {}  # stream, its last operation before a function: the first such function
+        for begin in asked:
+            for stream, issued in work.items():
+                before = bisect_left(issued, (begin, -1))
+                if before:
+                    told.setdefault((stream, issued[before - 1][1]), begin)
+        return [
+            item
+            for (stream, at), begin in told.items()
+            for item in self._known(items[at], stream, max(begin, int(self.ops.end[items[at].row])))
+        ]
+
+    def _known(self, item: _Item, stream: int, time: int) -> Iterator[_Item]:
+        """Let the host know at a time of an operation, and of all that its stream was given before."""
+        self._made_events -= 1
+        yield _Item(item.time, item.call, CallKind.RECORD, OpKind.RECORD, -1, stream, event=self._made_events)
+        yield _Item(time, item.call, CallKind.SYNC_EVENT, event=self._made_events)
 
     # -------------------------------------------------------------------------------------------------- the program
 
@@ -270,7 +345,7 @@ class _Builder:
                 thing = events.setdefault(item.event, len(events))
             if item.row >= 0:
                 self._touched(row, item, memory)
-            device = self.timeline.streams[item.stream].device if item.stream >= 0 else self._device(item)
+            device = self.timeline.streams[item.stream].device if item.stream >= 0 else item.device
             source, target = (int(c[item.row]) if item.row >= 0 else 0 for c in (self.ops.src, self.ops.dst))
             size = int(self.ops.bytes[item.row]) if item.row >= 0 else -1
             stream = item.stream if item.op >= 0 or item.kind == CallKind.SYNC_STREAM else -1
@@ -309,7 +384,7 @@ class _Builder:
             kind = MemoryKind(int(touches.memory[item.touch]))
             extent = memory.allocate(row, address, size, kind)
         else:
-            extent = memory.free(address)
+            extent = memory.free(address, to_pool=item.kind == CallKind.FREE_ASYNC)
         return -1 if extent < 0 else buffers.setdefault(extent, len(buffers))
 
     def _touched(self, row: int, item: _Item, memory: Memory) -> None:
@@ -321,13 +396,11 @@ class _Builder:
                 memory.touch(
                     row, address, int(touches.bytes[touch]), write=kind == TouchKind.WRITE, sure=True,
                     gaps=bool(touches.gaps[touch]),
+                    freed=self._pools_told and touches.memory[touch] == MemoryKind.DEVICE,
                 )  # fmt: skip
             elif kind == TouchKind.ARGUMENT and item.op == OpKind.KERNEL:
                 writes = int(touches.argument[touch]) not in constant
-                memory.touch(row, address, -1, write=writes, sure=False)
-
-    def _device(self, item: _Item) -> int:
-        return self._current.get(int(self.calls.thread[item.call]), 0)
+                memory.touch(row, address, -1, write=writes, sure=False, freed=self._pools_told)
 
     def _stream_name(self, row: int) -> str:
         stream = self.timeline.streams[row]

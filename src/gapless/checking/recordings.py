@@ -6,15 +6,18 @@ kernel touches is not: one of its arguments points there, and such a finding is 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import Any
 
-from gapless.checking.program import Watched, processes, watched
+import numpy as np
+
+from gapless.checking.program import MOVES, Watched, processes, watched
 from gapless.checking.words import Side, Step, Words
 from gapless.model.errors import GaplessError
-from gapless.model.kinds import OpKind
+from gapless.model.kinds import CallKind, OpKind
 from gapless.model.races import Race, RaceClass, find_races
 from gapless.timeline.sources import load
 from gapless.timeline.timeline import Timeline, TouchKind, Unknown, missing
@@ -66,9 +69,14 @@ class RecordingCheck:
     lost: tuple[str, ...] = ()
 
     @property
+    def races(self) -> bool:
+        """Whether there is an exact finding that breaks a contract: what is merely possible is none."""
+        return any(f.exact and f.kind <= RaceClass.UNALLOCATED for f in self.findings)
+
+    @property
     def ok(self) -> bool:
-        """Whether there is no exact finding that breaks a contract: what is merely possible does not fail a check."""
-        return not any(f.exact and f.kind <= RaceClass.UNALLOCATED for f in self.findings)
+        """Whether nothing races in a whole recording: where a part is missing, nobody knows."""
+        return not (self.races or self.missing)
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -83,6 +91,7 @@ class RecordingCheck:
             "ok": self.ok,
             "findings": [finding.to_dict() for finding in self.findings],
             "more": self.more,
+            "missing": list(self.missing),
             "lost": list(self.lost),
             "unknown": [{"what": u.what, "text": u.text, "remedy": u.remedy} for u in self.unknown],
         }
@@ -190,11 +199,25 @@ def _unknown(timeline: Timeline, graphs: int, waits: int) -> Iterator[Unknown]:
             what="graph-accesses",
             text=f"What {graphs:,} launch{'es' * (graphs > 1)} of graphs touch{'es' * (graphs == 1)} is not recorded.",
         )
+    if told := _without_memory(timeline):
+        count, names = told.total(), ", ".join(api for api, _ in told.most_common(3)) + ", ..." * (len(told) > 3)
+        which = f"{count:,} call{'s' * (count > 1)} of {names} touch{'es' * (count == 1)}"
+        yield Unknown(what="copy-accesses", text=f"Which memory {which} is not recorded.")
     if waits:
         yield Unknown(
             what="event-waits",
             text=f"For {waits:,} wait{'s' * (waits > 1)} the recording does not say which event or stream is meant: "
             "each is taken to be for all that was issued before.",
         )
-    wanted = ("stream-kinds", "host-calls", "kind-refused")
+    wanted = ("stream-kinds", "host-calls", "kind-refused", "no-kernel-arguments")
     yield from (unknown for unknown in timeline.unknown if unknown.what in wanted)
+
+
+def _without_memory(timeline: Timeline) -> Counter[str]:
+    """Count the calls that copied or filled memory of which nothing is told, by name: those of graphs count apart."""
+    ops, calls, touches = timeline.ops, timeline.calls, timeline.touches
+    issued = (ops.call >= 0) & (ops.graph < 0) & (ops.bytes != 0) & np.isin(ops.kind, MOVES)
+    moved = np.unique(ops.call[issued])
+    moved = moved[calls.kind[moved] != CallKind.GRAPH_LAUNCH]
+    blind = moved[~np.isin(moved, touches.call[touches.kind <= TouchKind.WRITE])]
+    return Counter(timeline.name_of(name) for name in calls.name[blind].tolist())

@@ -35,7 +35,8 @@ def check(
     gapless check -- python train.py
 
     Exit status 1 where an expectation of a tape fails; for what expects nothing, where there is a race. 2 where there
-    is nothing to check, as where no operation on a GPU is seen.
+    is nothing to check, as where no operation on a GPU is seen; or where part of a recording is missing, and nothing
+    races in the rest.
 
     In a recording, copies, memsets, allocations and frees are exact; what a kernel touches is possible.
 

@@ -26,13 +26,25 @@ def each(tapes: Sequence[Path], play: Callable[[Path], Played]) -> Iterator[tupl
     for path in tapes:
         try:
             played = play(path)
-            yield DONE if played.ok else FAILED, played
+            yield _status(played), played
         except DeadlockError as problem:
             complain(str(problem))
             yield FAILED, problem
         except GaplessError as problem:
             complain(str(problem))
             yield WRONG, None
+
+
+def _status(played: Simulation | Check | RecordingCheck) -> int:
+    """Give the exit status. A recording part of which is missing is no input that can pass, which is said."""
+    if played.ok:
+        return DONE
+    from gapless.checking.recordings import RecordingCheck
+
+    if not isinstance(played, RecordingCheck) or played.races:
+        return FAILED
+    complain(f"Part of {played.source} is missing: whether the program is free of races is not known.")
+    return WRONG
 
 
 def tape_in(path: Path) -> Tape:

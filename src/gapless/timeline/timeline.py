@@ -141,6 +141,7 @@ class Marks(Table):
     """Event records, waits for events, and synchronisations as the device saw them."""
 
     kind: Int8  # MarkKind
+    device: Int16  # row of devices: whose work a SYNC_DEVICE waits for, in whose stream the others are; -1 unknown
     stream: Int32  # row of streams, -1 unknown
     start: Int64  # ns
     end: Int64  # ns
@@ -244,7 +245,7 @@ class Unknown:
     @property
     def is_missing(self) -> bool:
         """Whether the program did what the source lacks: there may be a race among it, and so may a wait."""
-        return self.what in ("records-dropped", "unfinished", "calls-missing")
+        return self.what in ("records-dropped", "unfinished", "calls-missing", "records-taken", "stuck")
 
 
 def missing(lost: tuple[str, ...], unknown: tuple[Unknown, ...]) -> tuple[str, ...]:

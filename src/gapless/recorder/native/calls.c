@@ -33,7 +33,8 @@ static const char *const telling[] = {
     "cuLaunch",        "cuGraphLaunch",   "cuMemcpy",         "cuMemset",        "cuMemAlloc",    "cuMemFree",
     "cuMemHost",       "cuMemPrefetch",   "cuStreamSync",     "cuStreamWait",    "cuStreamCreate", "cuStreamQuery",
     "cuStreamDestroy", "cuEventRecord",   "cuEventSync",      "cuEventQuery",    "cuCtxSync",     "cuCtxCreate",
-    "cuModuleLoad",    "cuLibraryLoad",   "cuDevicePrimaryCtxRetain",
+    "cuModuleLoad",    "cuLibraryLoad",   "cuDevicePrimaryCtxRetain", "cuMemMap",   "cuMemPoolImport", "cuIpcOpen",
+    "cuStreamBatchMemOp", "cuStreamAddCallback", "cuWaitExternal",
 };
 
 /* Calls of either that are asked for their source line: they launch, copy, fill, wait or allocate. */

@@ -60,8 +60,9 @@ void process_write(void) {
   bytes_json(&json, host, strlen(host));
   bytes_text(&json, ", \"started\": %llu, \"gapless\": ", (unsigned long long)now_ns(CLOCK_REALTIME));
   bytes_json(&json, options.version, strlen(options.version));
-  bytes_text(&json, ", \"cupti\": %u, \"headers\": %u, \"driver\": %d, \"how\": \"%s\", \"python\": ", version,
-             (unsigned)CUPTI_API_VERSION, driver, options.attached ? "attached" : "injected");
+  bytes_text(&json, ", \"cupti\": %u, \"headers\": %u, \"driver\": %d, \"how\": \"%s\", \"begins\": \"%s\", \"python\": ",
+             version, (unsigned)CUPTI_API_VERSION, driver, options.attached ? "attached" : "injected",
+             options.range ? "range" : options.after > 0 ? "after" : "start");
   bytes_json(&json, python, strlen(python));
   add_environment(&json);
   bytes_text(&json, "}");

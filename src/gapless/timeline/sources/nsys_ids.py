@@ -146,6 +146,11 @@ class Devices:
                 )  # fmt: skip
         return tuple(devices[number] for number in sorted(devices))
 
+    def rows_of_places(self, place: Int64, devices: Sequence[Device]) -> NDArray[np.int16]:
+        """Give the row in *devices* of the device of each place, -1 for none."""
+        rows = {device.id: row for row, device in enumerate(devices)}
+        return np.array([*(rows[device] for device, _ in self.places), NONE], np.int16)[place]
+
     def streams(self, places: Places, devices: Sequence[Device]) -> Iterator[Stream]:
         """Describe streams: by what the export says of them, else by what the numbers say."""
         rows = {device.id: row for row, device in enumerate(devices)}

@@ -61,13 +61,15 @@ def timeline(export: Database, losses: Losses) -> Timeline:
     ops = ops_of(work, places)
     ops["call"] = by_id.rows(ops["correlation"])[0]
     unlink_doubtful(ops, calls, by_id, losses)
+    described = devices.described()
+    for table in (syncs, records):
+        table["device"] = devices.rows_of_places(table["place"], described)
     marks = marks_of(told_marks(syncs, records, places, calls, by_id), calls)
 
     zero = min((int(table["start"][0]) for table in (ops, calls, ranges, marks) if len(table["start"])), default=0)
     for table in (ops, calls, ranges, marks):
         table["start"] -= zero
         table["end"] -= zero
-    described = devices.described()
     streams = tuple(devices.streams(places, described))
     ops["device"] = rows.of_each([stream.device for stream in streams], ops["stream"], np.int16)
     _add_doubts(export, losses)

@@ -72,6 +72,10 @@ class Devices:
             return np.full(len(own), NONE, np.int64)
         return np.where(own >= 0, self._rank[np.searchsorted(self._found, own)], NONE)
 
+    def of_places(self, place: Int64) -> NDArray[np.int16]:
+        """Give the row of the device of each place, -1 for none."""
+        return np.array([*(row for row, _ in self.places), NONE], np.int16)[place]
+
     def streams(self, places: Places) -> Iterator[Stream]:
         """Describe streams: by their records, by the contexts whose default streams they are, else by their numbers."""
         told: dict[tuple[int, int], tuple[StreamKind, int | None]] = {}

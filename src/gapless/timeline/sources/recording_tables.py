@@ -97,6 +97,8 @@ def timeline(processes: Processes, source: str, losses: Losses) -> Timeline:
     for rows in (*work, memory, syncs, records):
         rows["place"] = devices.place_of(rows)
         rows["correlation"] = own(rows["process"], rows.pop("correlationId"))
+    for rows in (syncs, records):
+        rows["device"] = devices.of_places(rows["place"])
     places = Streams(streams_of(rows) for rows in (*work, memory, syncs, records))
     ops = ops_of(work, places)
     ops["call"] = by_id.rows(ops["correlation"])[0]

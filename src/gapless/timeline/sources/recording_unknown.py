@@ -23,7 +23,21 @@ _REMEDIES = {
     "buffers": "Record with gapless record --addresses.",
 }
 _IN_PROGRESS = 4  # calls that had not returned when the recording ended
-_BROKEN_OFF = "The recording ends early; let the program end by itself, or end it with Ctrl-C."
+# Why the recording of a process is over before the process is: what to say of it, and what to do.
+_EARLY = {
+    "killed": (
+        "did not close the recording: what was done after the last flush",
+        "The recording ends early; let the program end by itself, or end it with Ctrl-C.",
+    ),
+    "max-size": (
+        "went on when the file had the size asked for: what was done then",
+        "Give a greater --max-size, or record a part of the run (--after, --for, --range).",
+    ),
+    "file-full": (
+        "went on when the file could not grow any further: what was done then",
+        "Make room on the disk, or record a part of the run (--after, --for, --range).",
+    ),
+}
 
 
 def unknown(timeline: Timeline, processes: Processes) -> Timeline:
@@ -48,15 +62,18 @@ def _dropped(processes: Processes) -> Iterator[Unknown]:
 
 
 def _unfinished(processes: Processes) -> Iterator[Unknown]:
-    cut = [process.pid for process in processes.all if process.end is None]
-    if cut:
-        named = ", ".join(str(pid) for pid in cut[:5]) + (", ..." if len(cut) > 5 else "")
-        yield Unknown(
-            what="unfinished",
-            text=f"Process{'es' * (len(cut) > 1)} {named} did not close the recording: what was done after the last "
-            "flush is missing.",
-            remedy=_BROKEN_OFF,
-        )
+    """Processes that went on when their recording did not, by what ended it."""
+    ended: dict[str, list[int]] = {}
+    for process in processes.all:
+        reason = process.end.get("reason") if process.end else "killed"
+        if isinstance(reason, str):
+            ended.setdefault(reason, []).append(process.pid)
+    for reason, (text, remedy) in _EARLY.items():
+        if cut := ended.get(reason):
+            named = ", ".join(str(pid) for pid in cut[:5]) + (", ..." if len(cut) > 5 else "")
+            yield Unknown(
+                what="unfinished", text=f"Process{'es' * (len(cut) > 1)} {named} {text} is missing.", remedy=remedy
+            )
 
 
 def _unanswered(processes: Processes) -> Iterator[Unknown]:

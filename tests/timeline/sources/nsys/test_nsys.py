@@ -281,6 +281,7 @@ def test_waits_of_the_host_name_streams(export: SimpleNamespace) -> None:
     marks = timeline.marks
     assert marks.kind.tolist() == [MarkKind.SYNC_STREAM, MarkKind.SYNC_DEVICE]
     assert marks.stream.tolist() == [0, -1]
+    assert marks.device.tolist() == [0, 0]
     assert marks.call.tolist() == [1, -1]
     assert "sync-targets" not in unknown(timeline)
 

@@ -402,3 +402,16 @@ def test_the_frozen_file_of_version_1_stays_readable(made: SimpleNamespace) -> N
     assert (len(timeline.ops), len(timeline.calls), len(timeline.marks), len(timeline.touches)) == (6, 15, 9, 9)
     assert (timeline.lost, timeline.unknown) == ((), ())
     assert made.contents(timeline) == made.contents(made.read(made.pipeline(3)))
+
+
+def test_a_synchronise_says_which_device_it_waits_for(made: SimpleNamespace) -> None:
+    second = (8, {**made.device[1], "id": 1}), (9, {"contextId": 2, "deviceId": 1, "nullStreamId": 27})
+    records = [*second]
+    for id_, context in ((1, 1), (2, 2), (3, 9)):
+        kind, fields = made.sync(4, id_, times=(10 * id_, 10 * id_ + 5))
+        records += [
+            made.call("cudaDeviceSynchronize", 10 * id_, 10 * id_ + 5, id_),
+            (kind, fields | {"contextId": context}),
+        ]
+    marks = made.read(made.begun().records(records).end()).marks
+    assert marks.device.tolist() == [0, 1, -1]
