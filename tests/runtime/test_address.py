@@ -11,6 +11,7 @@ import pytest
 
 from gapless.runtime.devices import address as module
 from gapless.runtime.devices.address import address, addresses_if_alike, by_interface
+from staged_host import library
 
 
 def test_it_is_the_one_of_the_array_interface(tmp_path: Path) -> None:
@@ -28,7 +29,7 @@ def test_it_is_the_one_of_the_array_interface(tmp_path: Path) -> None:
 ARRAYS = np.arange(60, dtype=np.float32).reshape(5, 12)
 
 
-@pytest.mark.parametrize("by", ["words", "attributes"])
+@pytest.mark.parametrize("by", ["c", "words", "attributes"])
 @pytest.mark.parametrize(
     ("arrays", "are_alike"),
     [
@@ -51,6 +52,10 @@ ARRAYS = np.arange(60, dtype=np.float32).reshape(5, 12)
 def test_addresses_of_many_that_are_whole_and_alike(
     by: str, arrays: list[Any], are_alike: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if by == "c":
+        library()  # which has what looks at them in C; skips where there is none
+    else:
+        monkeypatch.setattr(module, "_in_c", [])
     if by == "attributes":
         monkeypatch.setattr(module, "_WORDS", None)
     places = addresses_if_alike(arrays)

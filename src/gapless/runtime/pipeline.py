@@ -22,6 +22,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from itertools import chain
 from operator import index
+from statistics import median
 from time import monotonic, perf_counter_ns
 from typing import Any, Literal, Self
 
@@ -593,8 +594,8 @@ def _kernel_ns(log: Sequence[Passage]) -> float | None:
 
 
 def _call_ns(log: Sequence[Passage]) -> float:
-    """Give the ns that a call of the kernel takes where no thread has held it up: what a quarter stays below."""
-    return float(sorted([passage.returned - passage.launched for passage in log])[len(log) // 4])
+    """Give the ns that a call of the kernel takes: the median, which what a first call compiles does not touch."""
+    return float(median([passage.returned - passage.launched for passage in log]))
 
 
 def _halves(chunks: Iterable[Chunk]) -> Iterator[Chunk]:

@@ -81,12 +81,25 @@ def addresses_if_alike(arrays: Sequence[HostArray]) -> NDArray[np.int64] | None:
     """Give the addresses of arrays that are whole (C-contiguous) and all of one shape and type; else None."""
     if _WORDS is None:
         return _alike(arrays)
-    return _words_alike(_WORDS, arrays if isinstance(arrays, list) else list(arrays))
+    listed = arrays if isinstance(arrays, list) else list(arrays)
+    items = _word_at(id(listed) + 8 * ITEMS).value
+    if not _in_c:
+        return _words_alike(_WORDS, items, len(listed))
+    places = np.empty(len(listed), np.int64)
+    return places if _in_c[0](items, len(listed), address(_LAYOUT), address(places)) else None
 
 
-def _words_alike(words: NDArray[np.int64], arrays: list[HostArray]) -> NDArray[np.int64] | None:
-    items = _word(int(words[_word(id(arrays)) + ITEMS]))
-    objects = (words[items : items + len(arrays)] - FIRST_PAGE) >> 3
+_LAYOUT = np.array([TYPE, id(np.ndarray), DATA, COUNT, DIMENSIONS, DESCRIPTION, FLAGS, CONTIGUOUS])  # as C takes it
+_in_c: list[Callable[[int, int, int, int], int]] = []  # what looks at arrays in C, where it has been loaded
+
+
+def look_by(function: Callable[[int, int, int, int], int]) -> None:
+    """Look at arrays by ``gapless_alike`` of crew.c, in a fifth of the time."""
+    _in_c[:] = [function]
+
+
+def _words_alike(words: NDArray[np.int64], items: int, count: int) -> NDArray[np.int64] | None:
+    objects = (words[_word(items) : _word(items) + count] - FIRST_PAGE) >> 3
     if (words.take(objects + TYPE) != id(np.ndarray)).any():  # what is no array may be shorter than one
         return None
     fields = words.take(objects + _FIELDS)

@@ -21,7 +21,7 @@ from gapless.model import native
 from gapless.model.errors import GaplessError
 
 from . import Copied, Copies, HostArray, Source
-from .address import Alike, address, addresses_if_alike
+from .address import Alike, address, addresses_if_alike, look_by
 from .crew import carry_out
 
 NAME = "libgapless-crew.so"
@@ -49,6 +49,7 @@ class Library:
             calls.gapless_crew_submit.argtypes = (pointer, ctypes.c_uint64, pointer, pointer, number)
             calls.gapless_crew_next.argtypes = (pointer, number, pointer)
             calls.gapless_crew_stop.argtypes = calls.gapless_crew_free.argtypes = (pointer,)
+            calls.gapless_alike.argtypes = (pointer, number, pointer, pointer)
 
 
 @lru_cache(maxsize=1)
@@ -57,7 +58,9 @@ def load() -> Library | str:
     if os.name != "posix":
         return "they are for Linux"
     try:
-        return Library(_BROUGHT if _BROUGHT.is_file() else compile_here(native.cache_folder()))
+        library = Library(_BROUGHT if _BROUGHT.is_file() else compile_here(native.cache_folder()))
+        look_by(library.quick.gapless_alike)
+        return library
     except (GaplessError, OSError, AttributeError, RuntimeError) as problem:
         return str(problem).partition("\n")[0].rstrip(":")
 

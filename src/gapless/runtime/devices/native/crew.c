@@ -64,7 +64,7 @@ struct crew {
     pthread_cond_t wait; /* there is an event to wait for */
     pthread_cond_t news; /* a task is done */
     struct queue waiting, ready, done;
-    int64_t idle; /* threads that have nothing to do */
+    int64_t idle, woken; /* threads that have nothing to do; those of them that will see in a moment whether they have */
     int stopped, joined;
     int (*synchronize)(void *event);
     int (*enter)(void *context);
@@ -242,7 +242,17 @@ static void end(struct crew *crew, struct task *task)
     pthread_cond_signal(&crew->news);
 }
 
-/* Let a task be copied: wake as many threads as there are grains. */
+/* Wake one more thread where there is work for it. Who is woken does the same: to wake all at once would hold up the
+ * caller, a system call for each. */
+static void wake_another(struct crew *crew)
+{
+    if (crew->ready.first && crew->idle > crew->woken) {
+        crew->woken++;
+        pthread_cond_signal(&crew->work);
+    }
+}
+
+/* Let a task be copied. */
 static void start(struct crew *crew, struct task *task)
 {
     if (!task->bytes) {
@@ -251,9 +261,9 @@ static void start(struct crew *crew, struct task *task)
         return;
     }
     put(&crew->ready, task);
-    int64_t grains = (task->bytes + GRAIN - 1) / GRAIN;
-    for (int64_t count = grains < crew->idle ? grains : crew->idle; count > 0; count--)
-        pthread_cond_signal(&crew->work);
+    wake_another(crew);
+    if (task->bytes > GRAIN)
+        wake_another(crew);
 }
 
 /* Copy grains until the crew is stopped. A task that has been begun is finished then: half of a result is none. */
@@ -269,6 +279,8 @@ static void *work(void *given)
             crew->idle++;
             pthread_cond_wait(&crew->work, &crew->lock);
             crew->idle--;
+            if (crew->woken)
+                crew->woken--;
             continue;
         }
         struct grain grain = claim(task);
@@ -279,6 +291,7 @@ static void *work(void *given)
         if (!task->begun)
             task->begun = start;
         task->working++;
+        wake_another(crew);
         pthread_mutex_unlock(&crew->lock);
         delay();
         copy(task, grain);
@@ -324,6 +337,52 @@ static void *wait_for_events(void *given)
 }
 
 /* ------------------------------------------------------------------------------------------------- for Python */
+
+/* Where the words of an array object are, and what they hold; the caller has found that out. */
+struct layout {
+    int64_t type, is, data, count, lengths, kind, flags, whole;
+};
+
+static const char *word_of(const char *object, int64_t number)
+{
+    const char *word;
+    memcpy(&word, object + number * 8, sizeof word);
+    return word;
+}
+
+static int32_t half_of(const char *object, int64_t number)
+{
+    int32_t half;
+    memcpy(&half, object + number * 8, sizeof half);
+    return half;
+}
+
+/* Give the addresses that objects hold, if all of them are arrays that are whole and have one shape and kind; else 0. */
+EXPORT int gapless_alike(const char *const *objects, int64_t count, const struct layout *at, const char **addresses)
+{
+    enum { FAR = 16, NEAR = 8 }; /* objects to look ahead: they lie anywhere in memory, and their lengths elsewhere */
+    int64_t dimensions = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const char *object = objects[i], *first = objects[0];
+        if (i + FAR < count) {
+            __builtin_prefetch(objects[i + FAR]);
+            __builtin_prefetch(objects[i + FAR] + LINE);
+        }
+        if ((int64_t)word_of(object, at->type) != at->is)
+            return 0;
+        if (!i)
+            dimensions = half_of(first, at->count);
+        if (half_of(object, at->count) != dimensions || word_of(object, at->kind) != word_of(first, at->kind) ||
+            !(half_of(object, at->flags) & at->whole))
+            return 0;
+        if (i + NEAR < count && (int64_t)word_of(objects[i + NEAR], at->type) == at->is)
+            __builtin_prefetch(word_of(objects[i + NEAR], at->lengths));
+        if (memcmp(word_of(object, at->lengths), word_of(first, at->lengths), (size_t)dimensions * 8))
+            return 0;
+        addresses[i] = word_of(object, at->data);
+    }
+    return 1;
+}
 
 /* End all threads; tasks that were not begun are dropped. What is done can still be heard. A second call does nothing. */
 EXPORT void gapless_crew_stop(struct crew *crew)
