@@ -152,6 +152,32 @@ def test_a_progress_that_cannot_be_shown_ends_no_run(monkeypatch: pytest.MonkeyP
         assert np.array_equal(pipe(X, progress=True), X)
 
 
+@pytest.mark.parametrize("kind", ["pageable", "pinned", "pageable, a part of it pinned", "arrays of their own"])
+def test_batches_cut_out_of_one_array_are_not_asked_for_one_by_one(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether memory is pinned the driver knows, and lets who asks wait."""
+    device = StagedHost(pools=True)
+    source = device.pinned(X.nbytes).view(np.float32) if kind == "pinned" else X.copy()
+    source[:] = X
+    if "a part" in kind:
+        device._pinned.append((lambda: source, source[15_000:].__array_interface__["data"][0], 60_000))
+    batches = [source[first : first + 500] for first in range(0, len(X), 500)]
+    if kind == "arrays of their own":
+        batches = [batch.copy() for batch in batches]
+    asked: list[int] = []
+    is_pinned = device.is_pinned
+    monkeypatch.setattr(device, "is_pinned", lambda array: asked.append(len(array)) or is_pinned(array))
+    with Pipeline(lambda a: 2 * a + 1, device=device, threads=2) as pipe:
+        assert np.array_equal(np.concatenate(list(pipe.stream(batches))), Y)
+    assert len(asked) >= len(batches) if kind == "arrays of their own" else len(asked) < 10
+
+
+def test_results_that_are_looked_at_one_by_one_lie_in_few_blocks() -> None:
+    device = StagedHost(pools=True)
+    with Pipeline(lambda a: 2 * a + 1, device=device, slots=3, threads=2) as pipe:
+        seen = [y.__array_interface__["data"][0] for y in pipe.stream([X] * 60)]
+    assert len(set(seen[10:])) <= 2 * 3 + 1  # of a slot: its own, and the one that takes its place
+
+
 def test_a_mask_is_not_dropped() -> None:
     with (
         Pipeline(lambda a: np.ma.masked_greater(a, 0.5), device="host") as pipe,

@@ -80,6 +80,7 @@ class Run:
         self.next_slot = 0
         self.taken = 0  # number of the chunk to come
         self.pinned: Any = None  # an array that is known to be pinned
+        self.pageable: Any = None  # and one that is not, or not at both ends
 
     def flow(self, chunks: Iterator[Chunk]) -> Iterator[Flight]:
         """Let chunks pass, and give each when it is back."""
@@ -261,19 +262,25 @@ class Run:
         flight.sent = True
 
     def is_straight(self, array: HostArray) -> bool:
-        """Tell whether the device copies this memory as it is."""
+        """Tell whether the device copies this memory as it is.
+
+        Parts of one array are asked for one after another, and asking may wait for the driver.
+        """
         if not array.flags.c_contiguous:
             return False
         root: Any = array
         while isinstance(root.base, np.ndarray):
             root = root.base
-        if root is self.pinned:  # a part of what was asked for before
+        if root is self.pinned:
             return True
-        if not self.device.is_pinned(array):
+        if root is self.pageable and root is not array:
             return False
-        if self.device.is_pinned(root):
+        straight, whole = self.device.is_pinned(array), self.device.is_pinned(root)
+        if whole:
             self.pinned = root
-        return True
+        elif not straight:
+            self.pageable = root
+        return straight
 
     def is_over(self, flight: Flight) -> bool:
         """Tell whether a chunk's results are back, without waiting."""

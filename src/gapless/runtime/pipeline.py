@@ -50,12 +50,14 @@ TELLING = 2e7  # ns that a run must be predicted to take for its time to tell an
 CONTRADICTION = 1.5  # times longer or shorter than predicted
 DOUBT = 2  # runs in a row, after which costs are measured anew
 NEWS = 1.5  # a kernel's time that differs by less from what is known changes no plan
-# Bytes of a pack, where the plan chooses: over a link enough that Python's part of a pack is less than the link's.
-LEAST_PACK, MOST_PACK = {True: 16 << 20, False: 1 << 20}, {True: 32 << 20, False: 8 << 20}
+# Bytes of a pack, where the plan chooses: over a link enough that Python's part of a pack is less than the link's, and
+# few enough that packs in flight and their results stay in the processor's cache.
+LEAST_PACK, MOST_PACK = {True: 12 << 20, False: 1 << 20}, {True: 32 << 20, False: 8 << 20}
 SMALL_BATCH = 512 << 10  # bytes of a batch that the caller stages sooner than a thread hears of it
 SMALL = 1 << 20  # bytes below which a thread is not worth its start
 PRIORITIES = {"low": 0, "normal": 0, "high": -100}  # clamped by the driver (R6.13)
 BATCH_SLOTS = 8  # of a stream that is not staged: enough that the link is busy while the caller looks at results
+STAGED_SLOTS = 6  # of one that is: those, but for what would no longer fit the cache
 LOW_AHEAD, LOW_CHUNK = 2, 4 << 20  # so few and so small copies that those of others get through between
 
 MOST = {"threads": 1024, "slots": 1 << 16, "rows": 1 << 48}  # more is a mistake
@@ -386,7 +388,7 @@ class Pipeline:
                 f"staging: by the caller: batches under {SMALL_BATCH >> 10} KiB are copied before a thread wakes"
             )
         elif threads and self._device.pools:
-            slots = self._fixed.slots or BATCH_SLOTS
+            slots = self._fixed.slots or STAGED_SLOTS
             why.append("staging: by threads that share each batch")
         elif threads:  # how many batches come is not known: enough that the threads and the link are busy
             slots = threads = self._fixed.slots or self._fixed.threads or max(min(usable(), 8), 3)

@@ -263,7 +263,7 @@ class Ring:
         self.spins = spins
         self._priority = priority
         self._blocks: list[HostArray] = []
-        self._next = self._largest = 0
+        self._largest = 0
         self._slots: list[Slot] = []
         self._lock = threading.RLock()  # a stream's thread may ask for blocks
 
@@ -291,10 +291,9 @@ class Ring:
             return None
         with self._lock:
             blocks = self._blocks
-            for _ in range(len(blocks)):  # in turns: the one that was given first is free first
-                self._next = (self._next + 1) % len(blocks)
-                if is_unheld(blocks, self._next) and blocks[self._next].nbytes >= self._largest:
-                    return blocks[self._next]
+            for index in range(len(blocks)):  # always the first ones: few blocks may stay in the cache
+                if is_unheld(blocks, index) and blocks[index].nbytes >= self._largest:
+                    return blocks[index]
             # A slot has one and a chunk in it a spare one; those whose results the user looks at are more.
             if len(blocks) < 3 * len(self._slots):
                 return self.new_block(self._largest)
