@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import io
+import pickle
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -836,6 +838,108 @@ def loads_with_pinning() -> None:
         (x.cuda(non_blocking=True).sum() + y.to("cuda", non_blocking=True).sum()).item()
 
 
+# ------------------------------------------------------------------------- what the host waits for, and reads unseen
+
+
+def early() -> tuple[torch.Tensor, torch.Tensor]:
+    """Give a tensor, and what may not be its copy on the host yet."""
+    x = filled()
+    return x, x.to("cpu", non_blocking=True)
+
+
+def read_after_a_mask() -> None:
+    x, result = early()
+    x[x > 0]
+    result.sum()
+
+
+def read_after_a_mask_of_two_dimensions() -> None:
+    x, result = early()
+    table = x.view(64, -1)
+    table[table > 0] = table[table > 0] * 2
+    result.sum()
+
+
+def read_after_an_index_of_the_host() -> None:
+    chosen = torch.tensor([0, 1])
+    x, result = early()
+    x[chosen]
+    result.sum()
+
+
+def read_after_numbers_went_to_the_gpu() -> None:
+    _, result = early()
+    torch.tensor([1.0, 2.0], device="cuda")
+    result.sum()
+
+
+def read_after_an_inverse() -> None:
+    x, result = early()
+    torch.linalg.inv(x[:4].diag())
+    result.sum()
+
+
+def read_after_an_index() -> None:
+    chosen = torch.tensor([0, 1], device="cuda")
+    x, result = early()
+    x[chosen]
+    result.sum()
+
+
+def read_after_a_mask_was_filled() -> None:
+    x, result = early()
+    x[x > 0] = 0
+    result.sum()
+
+
+def read_after_a_repetition_of_known_size() -> None:
+    repeats = torch.ones(N, dtype=torch.int64, device="cuda")
+    x, result = early()
+    x.repeat_interleave(repeats, output_size=N)
+    result.sum()
+
+
+def saved_too_early() -> None:
+    _, result = early()
+    torch.save({"result": result}, io.BytesIO())
+
+
+def saved_after_the_synchronise() -> None:
+    _, result = early()
+    torch.cuda.synchronize()
+    torch.save({"result": result}, io.BytesIO())
+
+
+def pickled_too_early() -> None:
+    _, result = early()
+    pickle.dumps(result)
+
+
+def saved_on_the_wrong_stream() -> None:
+    side, x = torch.cuda.Stream(), filled()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side):
+        x.mul_(2)
+    torch.save(x, io.BytesIO())
+
+
+def read_after_the_gpu_was_saved() -> None:
+    x, result = early()
+    torch.save(x, io.BytesIO())
+    result.sum()
+
+
+def memory_of_the_host_like_a_tensor_of_the_gpu() -> None:
+    side, x = torch.cuda.Stream(), filled()
+    torch.cuda.synchronize()
+    x * 2  # its block is free again, while it is being written; that is nothing to memory of the host
+    result = torch.empty_like(x, device="cpu", pin_memory=True)
+    with torch.cuda.stream(side):
+        result.copy_(x, non_blocking=True)
+    side.synchronize()
+    result.sum()
+
+
 RACES: list[tuple[Program, str]] = [
     (missing_wait, "missing-wait"),
     (event_recorded_before_the_write, "missing-wait"),
@@ -865,6 +969,12 @@ RACES: list[tuple[Program, str]] = [
     (graph_leaves_its_capture_stream, "missing-wait"),
     (branches_meet_without_a_wait, "missing-wait"),
     (reads_batches_on_a_stream_of_others, "missing-wait"),
+    (read_after_an_index, "read-too-early"),
+    (read_after_a_mask_was_filled, "read-too-early"),
+    (read_after_a_repetition_of_known_size, "read-too-early"),
+    (saved_too_early, "read-too-early"),
+    (pickled_too_early, "read-too-early"),
+    (saved_on_the_wrong_stream, "missing-wait"),
 ]
 SILENT: list[Program] = [
     waits_for_the_stream, waits_for_an_event, synchronises, polls_the_event, an_event_for_each_stream,
@@ -881,6 +991,9 @@ SILENT: list[Program] = [
     loads_in_a_worker_of_a_thread,
     reads_batches_on_a_side_stream, reads_batches_on_a_side_stream_that_is_a_context,
     reads_batches_on_a_side_stream_in_a_thread, reads_batches_on_a_stream_of_others_and_says_so,
+    read_after_a_mask, read_after_a_mask_of_two_dimensions, read_after_an_index_of_the_host,
+    read_after_numbers_went_to_the_gpu, read_after_an_inverse, saved_after_the_synchronise,
+    read_after_the_gpu_was_saved, memory_of_the_host_like_a_tensor_of_the_gpu,
 ]  # fmt: skip
 WARNINGS: list[tuple[Program, str]] = [
     (pageable_source_overwritten, "source-overwritten"),

@@ -20,9 +20,10 @@ from .judge import judge
 from .log import MOST, Log
 from .patches import Patches
 from .pretend import where
+from .saving import saved_tensors
 from .stacks import leave_out
 from .stand_ins import dry_run, modes_of_thread
-from .watch import Watch
+from .watch import VIEWS, Watch
 
 leave_out(str(Path(torch.__file__).parent))
 _running: list[Check] = []
@@ -141,9 +142,6 @@ def _in_threads(modes: Any) -> Iterator[None]:
         patches.undo()
 
 
-_VIEWS = "memory that NumPy or other code was given: what it reads and writes there is not seen"
-
-
 @contextmanager
 def _host_views(log: Log, watch: Watch) -> Iterator[None]:
     """Note where other code is given the memory of a tensor that streams use."""
@@ -153,9 +151,9 @@ def _host_views(log: Log, watch: Watch) -> Iterator[None]:
         real = getattr(torch.Tensor, name)
 
         def call(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-            place = "" if watch.sleeps else where()
-            if place and (watch.device.holds(self) or watch.device.pinned(self)):
-                log.note(_VIEWS, place)
+            place = "" if watch.sleeps or kwargs.get("force") else where()  # by force, NumPy is given a copy
+            if place and (watch.device.holds(self) or watch.device.pinned(self) or watch.copies(self)):
+                log.note(VIEWS, place)
             return real(self, *args, **kwargs)
 
         patches.put(torch.Tensor, name, call)
@@ -168,7 +166,15 @@ def _host_views(log: Log, watch: Watch) -> Iterator[None]:
         watch.host_reads(self, "tolist")
         return real_tolist(self)
 
+    real_save = torch.save
+
+    def save(obj: Any, *args: Any, **kwargs: Any) -> None:
+        for tensor in saved_tensors(obj):
+            watch.host_reads(tensor, "save")
+        real_save(obj, *args, **kwargs)
+
     patches.put(torch.Tensor, "tolist", tolist)
+    patches.put(torch, "save", save)
     try:
         yield
     finally:

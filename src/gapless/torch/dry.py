@@ -21,7 +21,7 @@ from .stacks import Stack
 
 STREAM = "gapless stream"  # under which a node of the autograd graph keeps the stream of its forward operation
 _MADE_UP = "values read back from the device are made up (zeros): what the program decides by them is not followed"
-_SIZES = "sizes that depend on values on the device are made up: as large as they can be"
+_SIZES = "sizes that depend on values on the device are made up: as large as they can be, where that is known"
 
 
 class DryDevice:
@@ -128,28 +128,37 @@ class DryDevice:
             self.log.note(_SIZES, where())
             return guess(*args, **kwargs)
         if name == "aten::index" or name.startswith("aten::index_put"):
-            args = (args[0], [self._chosen(index) for index in args[1]], *args[2:])
-        kwargs.pop("generator", None)
+            args = (args[0], self._chosen(args[1], args[2] if name != "aten::index" else None), *args[2:])
+        if "generator" in kwargs:
+            kwargs = kwargs | {"generator": None}
         try:
             return func(*to_meta(args), **{key: to_meta(value) for key, value in kwargs.items()})
         except NotImplementedError as problem:
             return self._without_meta(func, args, problem)
         except RuntimeError as problem:
-            if any(_is_unusual(value) for value in args):
+            if any(_is_unusual(value) for value in args) or name.startswith("aten::index"):
                 raise _not_followed(func, problem) from problem
+            if any(isinstance(value, torch.Tensor) and not is_meta(value) for value in args):
+                return func(*args, **kwargs)  # one that wants it on the CPU: the lengths of what is packed
             raise
 
-    def _chosen(self, index: Any) -> Any:
-        """Give numbers in the place of a mask on the device."""
-        if not isinstance(index, torch.Tensor) or index.dtype not in (torch.bool, torch.uint8) or not is_meta(index):
-            return index
-        if index.dim() != 1:
-            raise NotFollowedError(
-                f"A dry run cannot follow the choice by a mask of {index.dim()} dimensions at {where()}: how many it "
-                "chooses is known on a GPU only."
-            )
-        self.log.note(_SIZES, where())
-        return torch.empty(index.numel(), dtype=torch.int64, device=META)
+    def _chosen(self, indices: Sequence[Any], value: torch.Tensor | None) -> list[Any]:
+        """Give numbers in the place of masks: of one on the device as many as there are values to put, if not all."""
+        chosen: list[Any] = []
+        for index in indices:
+            if index is None or index.dtype not in (torch.bool, torch.uint8):
+                chosen.append(index)
+                continue
+            if not self.is_made_up(index):
+                chosen += index.nonzero().unbind(1)
+                continue
+            count = index.numel()
+            if value is None:
+                self.log.note(_SIZES, where())
+            elif len(indices) == 1 and value.dim() and value.size(0) > 1:
+                count = value.size(0)
+            chosen += [torch.empty(count, dtype=torch.int64, device=META)] * index.dim()
+        return chosen
 
     def _without_meta(self, func: Any, args: Sequence[Any], problem: Exception) -> Any:
         """Do an operation that has no rule for shapes, where it only writes what it was given."""
@@ -198,7 +207,8 @@ def _is_unusual(value: Any) -> bool:
 
 
 def _not_followed(func: Any, problem: Exception) -> NotFollowedError:
-    return NotFollowedError(f"A dry run cannot follow {func} at {where()}: {str(problem).splitlines()[0][:200]}")
+    said = str(problem).splitlines()[0].split(". ")[0].rstrip(".")
+    return NotFollowedError(f"A dry run cannot follow {func} at {where()}: {said}.")
 
 
 class _Backward:

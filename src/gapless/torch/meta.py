@@ -12,6 +12,9 @@ from gapless.model.errors import GaplessError
 from .pretend import where
 
 META = torch.device("meta")
+_DENSE, _SPARSE = torch._C.DispatchKey.Meta, torch._C.DispatchKey.SparseMeta
+# What torch.func wraps tensors in says on which device they are, and has no such key.
+_functorch = torch._C._functorch  # pyright: ignore[reportAttributeAccessIssue]
 
 
 class NotFollowedError(GaplessError):
@@ -21,7 +24,9 @@ class NotFollowedError(GaplessError):
 def is_meta(tensor: torch.Tensor) -> bool:
     """Tell whether a tensor is one of the meta device, whatever it says."""
     keys = torch._C._dispatch_keys(tensor)  # no property: those are replaced
-    return keys.has(torch._C.DispatchKey.Meta) or keys.has(torch._C.DispatchKey.SparseMeta)
+    if keys.has(_DENSE) or keys.has(_SPARSE):
+        return True
+    return _functorch.is_functorch_wrapped_tensor(tensor) and is_meta(_functorch.get_unwrapped(tensor))
 
 
 class _Inside(threading.local):
@@ -100,8 +105,37 @@ def _unique(tensor: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, ...
     return values, _numbers(tensor, *tensor.shape), _numbers(tensor, tensor.numel())
 
 
+def _unique_along(tensor: torch.Tensor, dim: int | None = None) -> tuple[torch.Tensor, ...]:
+    if dim is None:
+        return _unique(tensor)
+    count = tensor.size(dim)
+    return torch.empty_like(tensor), _numbers(tensor, count), _numbers(tensor, count)
+
+
+def _unique_dim(tensor: torch.Tensor, dim: int, *_: Any) -> tuple[torch.Tensor, ...]:
+    return _unique_along(tensor, dim)
+
+
+def _unique_consecutive(tensor: torch.Tensor, inverse: bool = False, counts: bool = False, dim: int | None = None,
+                        **_: Any) -> tuple[torch.Tensor, ...]:  # fmt: skip
+    return _unique_along(tensor, dim)
+
+
+def _bincount(tensor: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0) -> torch.Tensor:
+    dtype = torch.int64 if weights is None else torch.float32 if weights.dtype == torch.float32 else torch.float64
+    return torch.empty(max(minlength, 1), dtype=dtype, device=META)
+
+
+def _repeat_interleave(repeats: torch.Tensor, *, output_size: int | None = None) -> torch.Tensor:
+    return _numbers(repeats, repeats.numel() if output_size is None else output_size)
+
+
 SIZED: dict[str, Any] = {
     "aten::nonzero": _nonzero,
     "aten::masked_select": _masked_select,
     "aten::_unique2": _unique,
+    "aten::unique_dim": _unique_dim,
+    "aten::unique_consecutive": _unique_consecutive,
+    "aten::bincount": _bincount,
+    "aten::repeat_interleave": _repeat_interleave,
 }

@@ -6,8 +6,8 @@ given by its handle (``ExternalStream``) is taken as a blocking one, as ``cudaSt
 
 from __future__ import annotations
 
+import ctypes
 import threading
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,7 +21,7 @@ from .streams import Made, being_made
 from .watch import Capture
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from .watch import Watch
 
@@ -113,6 +113,15 @@ class Stream:
         self.device_index, self.device_type, self.stream_id = 0, 1, self.cuda_stream
         self._entered: list[Stream] = []
 
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        """Give the lowest and the highest priority that PyTorch hands out."""
+        return 0, -3
+
+    @property
+    def _as_parameter_(self) -> ctypes.c_void_p:
+        return ctypes.c_void_p(self.cuda_stream)
+
     @property
     def number(self) -> int:
         """The log's number of it."""
@@ -182,6 +191,13 @@ class Event:
         self.enable_timing = enable_timing
         self.number = self.gpu.log.event()
         self._captured = False
+
+    @property
+    def cuda_event(self) -> int:
+        """Give a handle."""
+        return self.number + 1
+
+    event_id = cuda_event
 
     def record(self, stream: Stream | None = None) -> None:
         """``cudaEventRecord``."""
@@ -260,32 +276,80 @@ class Graph:
         """Do nothing."""
 
 
-@contextmanager
-def graph(cuda_graph: Graph, pool: Any = None, stream: Stream | None = None,
-          capture_error_mode: str = "global", **_: Any) -> Iterator[None]:  # fmt: skip
-    """Stand in for ``torch.cuda.graph``: capture on a side stream, after a synchronise."""
-    gpu = cuda_graph.gpu
-    gpu.log.sync_device()
-    before, gpu.current = gpu.current, stream or Stream()
-    cuda_graph.capture_begin()
-    try:
-        yield
-    finally:
-        cuda_graph.capture_end()
-        gpu.current = before
+class StreamContext:
+    """Stands in for what ``torch.cuda.stream`` gives: it can be entered again, after or inside itself."""
+
+    def __init__(self, stream: Stream | None) -> None:
+        self.stream = stream
+        self._before: list[Stream] = []
+
+    def __enter__(self) -> None:
+        if self.stream is not None:
+            self._before.append(self.stream.gpu.current)
+            self.stream.gpu.current = self.stream
+
+    def __exit__(self, *_: object) -> None:
+        if self.stream is not None:
+            self.stream.gpu.current = self._before.pop()
 
 
-@contextmanager
-def stream_context(stream: Stream | None) -> Iterator[None]:
+def stream_context(stream: Stream | None) -> StreamContext:
     """Stand in for ``torch.cuda.stream``."""
-    if stream is None:
-        yield
-        return
-    before, stream.gpu.current = stream.gpu.current, stream
-    try:
-        yield
-    finally:
-        stream.gpu.current = before
+    return StreamContext(stream)
+
+
+class GraphContext:
+    """Stands in for ``torch.cuda.graph``: captures on a side stream, after a synchronise."""
+
+    def __init__(self, cuda_graph: Graph, pool: Any = None, stream: Stream | None = None,
+                 capture_error_mode: str = "global", **_: Any) -> None:  # fmt: skip
+        self.cuda_graph = cuda_graph
+        self.capture_stream = stream or Stream()
+        self._on = StreamContext(self.capture_stream)
+
+    def __enter__(self) -> None:
+        self.cuda_graph.gpu.log.sync_device()
+        self._on.__enter__()
+        self.cuda_graph.capture_begin()
+
+    def __exit__(self, *_: object) -> None:
+        self.cuda_graph.capture_end()
+        self._on.__exit__()
+
+
+class DeviceContext:
+    """Stands in for ``torch.cuda.device``: there is one."""
+
+    def __init__(self, device: Any = None) -> None:
+        self.idx = 0
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class _OfAll(type(torch._C.Generator)):  # pyright: ignore[reportUntypedBaseClass]
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, torch._C.Generator)
+
+
+class Generator(torch._C.Generator, metaclass=_OfAll):
+    """Stands in for ``torch.Generator``: one of the CPU, whatever it says. All generators are of this class."""
+
+    _says: torch.device
+
+    def __new__(cls, device: Any = "cpu") -> Generator:
+        """Make one."""
+        made = super().__new__(cls, "cpu")  # pyright: ignore[reportCallIssue]
+        made._says = torch.device(device)
+        return made
+
+    @property
+    def device(self) -> torch.device:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Give the device that it was asked for."""
+        return self._says
 
 
 def where() -> str:

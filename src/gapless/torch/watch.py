@@ -29,8 +29,11 @@ _TOUCH_NOTHING = frozenset(
 )  # fmt: skip
 _ALLOCATE = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"))
 _OURS = frozenset(("aten", "prims", "prim", "quantized", "torchvision", "inductor"))  # operators that use one stream
+# Operators behind which the host waits for the stream: always, and by what they are given (``_waits``).
 _SYNC = frozenset(("_local_scalar_dense", "equal", "is_nonzero", "nonzero", "masked_select", "unique_dim", "_unique2",
-                   "unique_consecutive", "_unique", "repeat_interleave"))  # fmt: skip
+                   "unique_consecutive", "_unique", "bincount", "_linalg_check_errors"))  # fmt: skip
+_INDEX = frozenset(("index", "_unsafe_index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put"))
+VIEWS = "memory that NumPy or other code was given: what it reads and writes there is not seen"
 
 
 class Device(Protocol):
@@ -166,12 +169,24 @@ class Watch(TorchDispatchMode):
             elif known.copies and self._is_transfer(given, made):
                 self._transfer(known, given, made, kwargs, args)
             else:
-                self._operation(known, given, made)
+                self._operation(known, given, made, waits=known.sync or self._waits(known, args, kwargs))
         return result
 
     # ------------------------------------------------------------------------------------------------- one operation
 
-    def _operation(self, known: _Known, given: list[_Part], made: list[_Part]) -> None:
+    def _waits(self, known: _Known, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+        """Tell whether the host waits for an operation because of what it is given."""
+        if known.name == "repeat_interleave":  # how many there will be is asked of the GPU, unless it is told
+            return kwargs.get("output_size") is None
+        if known.name not in _INDEX:
+            return False
+        indices = [index for index in args[1] if index is not None]
+        if any(index.dtype in (torch.bool, torch.uint8) for index in indices):  # the GPU is asked how many it chooses
+            fills = known.writes and args[2].dim() == 0 and not any(args[3:])  # one number, wherever a mask says so
+            return not fills or any(index.dtype is torch.uint8 for index in indices)
+        return not all(map(self.device.holds, indices))  # they are copied to the GPU, blocking
+
+    def _operation(self, known: _Known, given: list[_Part], made: list[_Part], *, waits: bool) -> None:
         holds = self.device.holds
         got = {part.key for part in given}
         fresh = [part for part in made if part.key not in got]
@@ -187,7 +202,7 @@ class Watch(TorchDispatchMode):
         stream = self.device.stream(index)
         stack = self._stack()
         if known.name in _ALLOCATE:
-            for part in fresh:
+            for part in made_there:  # what is like a tensor on the device may be on the host
                 self._memory(part, stream, stack)
             return
         # PyTorch lets both sides wait for a copy between two GPUs
@@ -210,7 +225,7 @@ class Watch(TorchDispatchMode):
         if known.foreign:
             self.log.note(f"operators of {known.name.split('::')[0]}: taken to work on the current stream, and to "
                           "write what their schema says", _where(op.stack))  # fmt: skip
-        if known.sync:
+        if waits and not self.capture:
             self.log.sync_stream(stream)
 
     def _host_touch(self, part: _Part, known: _Known) -> None:
@@ -227,6 +242,15 @@ class Watch(TorchDispatchMode):
         with self.lock:
             if not self.device.holds(tensor) and tensor.layout is torch.strided:
                 self._host_touch(_Part(0, tensor), _Known(name))
+
+    def copies(self, tensor: torch.Tensor) -> bool:
+        """Tell whether copies into or out of a tensor on the host may be under way."""
+        return tensor.layout is torch.strided and tensor.untyped_storage()._cdata in self.log.alive
+
+    def copied_to_host(self, tensor: torch.Tensor) -> None:
+        """Let the host wait for a copy of a tensor on the device that no operation makes."""
+        with self.lock:
+            self._transfer_of(_Known("copy_"), _Part(1, tensor), _Part(0, torch.empty(0)), blocking=True)
 
     def _is_transfer(self, given: list[_Part], made: list[_Part]) -> bool:
         return len({self.device.holds(part.tensor) for part in (*given, *made)}) == 2
@@ -260,6 +284,8 @@ class Watch(TorchDispatchMode):
         if to_device and there.tensor[0] is torch.uint8 and _view(target.tensor, there.size) is None:
             there.tensor = _said(target.tensor)  # what the bytes of a buffer are from now on
         self._touch(there, op, on_device.tensor, to_device)
+        if straight and not blocking and _is_of_others(on_host.storage):
+            self.log.note(VIEWS, _where(stack))
         if straight and (not blocking or on_host.key in self.log.alive):
             new = known.name == "_to_copy" and not to_device
             memory = self._memory_of_host(on_host, kind, stack, seen=new)
@@ -342,13 +368,12 @@ class Watch(TorchDispatchMode):
             if argument.alias_info is not None and argument.alias_info.is_write:
                 writes |= {i, argument.name}
         ours = space in _OURS
-        sync = name in _SYNC or torch.Tag.dynamic_output_shape in func.tags
         known = _Known(
             name if ours else schema.name,
             frozenset(writes),
             foreign=not ours and space not in ("c10d", "profiler"),
             collective=space in ("c10d", "_c10d_functional"),
-            sync=sync and space == "aten",
+            sync=name in _SYNC and space == "aten",
             copies=ours and name in ("copy_", "_to_copy", "_copy_from"),
             idle=(ours and name in _TOUCH_NOTHING)
             or (bool(schema.returns) and not writes and all(r.alias_info is not None for r in schema.returns)),
@@ -408,6 +433,14 @@ def _view(tensor: torch.Tensor, size: int) -> View:
         return None if low == 0 and bytes_ >= size else (low, bytes_, (), ())
     strides = tuple(stride * width for stride in tensor.stride())
     return offset * width, width, tuple(tensor.size()), strides
+
+
+def _is_of_others(storage: Any) -> bool:
+    """Tell whether memory on the host is not PyTorch's own: of an array (``torch.from_numpy``), or what a program maps.
+
+    What workers share is PyTorch's, and nobody writes it when it has come.
+    """
+    return not storage.resizable() and not storage.is_shared()
 
 
 def _straight(source: torch.Tensor, target: torch.Tensor) -> bool:
