@@ -9,12 +9,12 @@ For every loop the time a step and the 95th percentile of single steps (medians 
 
 from __future__ import annotations
 
+import argparse
 import gc
 import itertools
 import json
 import random
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -274,11 +274,11 @@ def measured(batches: Iterable[Any], step: Callable[[Any], Any]) -> tuple[float,
     return whole, [a.elapsed_time(b) for a, b in itertools.pairwise(marks)]
 
 
-def compare(name: str, chosen: list[str]) -> dict[str, Any]:
+def compare(name: str, chosen: list[str], runs: int) -> dict[str, Any]:
     """Measure a loop in all ways, or in those that were chosen, in turn."""
     # recorded_training: single precision, as it was recorded
     torch.backends.cuda.matmul.allow_tf32 = name != "recorded_training"
-    found = in_turn(_ways(name, chosen), RUNS.get(name, 15))
+    found = in_turn(_ways(name, chosen), runs)
     gc.collect()
     torch.cuda.empty_cache()
     return {"loop": name, **summed_up(found, "prefetch"), "report": REPORTS[-1]}
@@ -421,11 +421,19 @@ RESULTS = {"results": (6, 50), "recorded_results": (3, 24)}  # layers, steps
 
 def main() -> None:
     """Measure what the command line names, by default everything: loops, and ways of bringing batches."""
-    ways = [name for name in sys.argv[1:] if name in WAYS]
-    chosen = [name for name in sys.argv[1:] if name not in WAYS] or [*LOOPS, *RESULTS, "check"]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = [*LOOPS, *RESULTS, "check", *WAYS]
+    parser.add_argument("names", nargs="*", choices=[[], *names], metavar="NAME", help=", ".join(names))
+    parser.add_argument("--runs", type=int, help="how often each way runs a loop")
+    given = parser.parse_args()
+    ways = [name for name in given.names if name in WAYS]
+    chosen = [name for name in given.names if name not in WAYS] or [*LOOPS, *RESULTS, "check"]
     print(json.dumps({"device": torch.cuda.get_device_name(), "torch": torch.__version__}), flush=True)
     for name in chosen:
-        result = compare(name, ways) if name in LOOPS else overhead() if name == "check" else results(*RESULTS[name])
+        if name in LOOPS:
+            result = compare(name, ways, given.runs or RUNS.get(name, 15))
+        else:
+            result = overhead() if name == "check" else results(*RESULTS[name])
         print(json.dumps(result), flush=True)
 
 
