@@ -96,8 +96,7 @@ class Program:
         self._accesses += [(src, size, id_, READ, 0, 0, 0), (dst, size, id_, WRITE, 0, 0, 0)]
 
     def _copied(self, end: int, id_: int, what: tuple[int, int, int], stream: int, size: int) -> None:
-        place = {"deviceId": 1, "contextId": 2} if stream in SECOND else {}
-        self._records.append(recordings.copy(end - 50 * US, end, id_, what, streamId=stream, bytes=size, **place))
+        self._records.append(recordings.copy(end - 50 * US, end, id_, what, streamId=stream, bytes=size))
 
     def unseen_copy(self, stream: int) -> None:
         """Copy by a call of which the recorder does not know the memory."""
@@ -144,7 +143,7 @@ class Program:
     def sync_device(self, device: int = 0) -> None:
         self._waits("cudaDeviceSynchronize", max(self._busy.values()), 4)
         kind, fields = self._records.pop()
-        self._records.append((kind, dict(fields) | {"contextId": device + 1}))
+        self._records.append((kind, {**fields, "contextId": device + 1}))
 
     def call(self, api: str, length: int = 2 * US) -> None:
         self._call(api, length)
@@ -191,7 +190,7 @@ class Program:
         self._records.append(recordings.sync(type_, id_, times=(begin, self.now), **more))
 
     def timeline(self) -> Timeline:
-        made = copy.deepcopy(self._recording).records(self._records)
+        made = copy.deepcopy(self._recording).records(map(_in_its_context, self._records))
         made.strings(Space.SOURCE, {1: "ring.cu", 2: "main"})
         lines = sorted(set(self._lines.values()))
         made.rows(Block.STACKS, *((n + 1, 0, 1, 2, line, 1, 0) for n, line in enumerate(lines)))
@@ -201,6 +200,14 @@ class Program:
 
     def check(self) -> RecordingCheck:
         return check(self.timeline())
+
+
+def _in_its_context(record: recordings.Record) -> recordings.Record:
+    """Give a record with the device and the context of its stream."""
+    kind, fields = record
+    if fields.get("streamId") not in SECOND:
+        return record
+    return kind, {**fields, "contextId": 2} | ({"deviceId": 1} if "deviceId" in fields else {})
 
 
 @pytest.fixture

@@ -264,10 +264,12 @@ class _Builder:
         if mark != MarkKind.WAIT:
             yield from (_Item(end, call, CallKind.SYNC_STREAM, stream=other) for other in self._used)
             return
-        for waiting in self._used if stream < 0 else [stream]:
-            for other in self._used:
-                if other != waiting:
-                    yield from self._joined(begin, call, other, waiting)
+        waiting = stream if stream >= 0 else min(self._used, default=-1)
+        others = [other for other in self._used if other != waiting]
+        for other in others:
+            yield from self._joined(begin, call, other, waiting)
+        for other in others if stream < 0 else ():  # whichever it is that waits, it does so by way of that one
+            yield from self._joined(begin, call, waiting, other)
 
     def _told_by_queries(self, items: list[_Item]) -> list[_Item]:
         """Let a successful query tell the host of all work that was over by then.

@@ -6,6 +6,7 @@ be torn, with a whole one right behind the tear; and a file may have been cut or
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -20,8 +21,11 @@ from gapless.timeline.sources.recording_format import BLOCK_HEADER, FILE_HEADER,
 _PIECE = 1 << 20  # bytes looked at in one go for the next mark
 _MOST_TYPE = 255  # a greater type is no type but damage
 
+_STARTS = re.compile(re.escape(MARK) + b"|" + re.escape(MAGIC))
+
 _CUT = "The recording ends in the middle of a block: used what comes before the cut."
 _TORN = "A block was torn when its process was killed, or damaged since: used its beginning."
+_SECOND = "Another recording stands behind the first in this file: used the first alone."
 _GARBAGE = "Skipped bytes that are no block: the file is damaged there."
 
 
@@ -59,6 +63,9 @@ def blocks(file: BinaryIO, size: int, source: str, losses: Losses, progress: Pro
     while at < size:
         file.seek(at)
         raw = file.read(BLOCK_HEADER.itemsize)
+        if raw.startswith(MAGIC):  # files put behind each other: what both number alike would be taken for one thing
+            losses.add(_SECOND)
+            return
         if not _is_header(raw):
             following = _next_mark(file, at + 1, size)
             losses.add(_CUT if following == size and MARK.startswith(raw[:4]) else _GARBAGE)
@@ -67,7 +74,7 @@ def blocks(file: BinaryIO, size: int, source: str, losses: Losses, progress: Pro
         header = np.frombuffer(raw, BLOCK_HEADER, 1)[0]
         begin = at + BLOCK_HEADER.itemsize
         end = begin + int(header["length"])
-        whole = end == size or (end < size and _may_be_mark(file, end))
+        whole = end == size or (end < size and _may_start(file, end))
         following = end
         if not whole:
             following = _next_mark(file, begin, min(end, size))
@@ -88,25 +95,22 @@ def _is_header(raw: bytes) -> bool:
     return int(header["flags"]) == 0 and 0 < int(header["type"]) <= _MOST_TYPE
 
 
-def _may_be_mark(file: BinaryIO, at: int) -> bool:
-    """Tell whether a block, or the beginning of one at the end of the file, starts here."""
+def _may_start(file: BinaryIO, at: int) -> bool:
+    """Tell whether a block, the beginning of one at the end of the file, or another recording starts here."""
     file.seek(at)
     raw = file.read(BLOCK_HEADER.itemsize)
+    if raw.startswith(MAGIC):
+        return True
     return _is_header(raw) if len(raw) == BLOCK_HEADER.itemsize else MARK.startswith(raw[:4])
 
 
 def _next_mark(file: BinaryIO, start: int, end: int) -> int:
-    """Give where the next block starts in ``[start, end)``; *end* where none does."""
-    at = start
-    while at < end:
+    """Give where the next block, or another recording, starts in ``[start, end)``; *end* where none does."""
+    for at in range(start, end, _PIECE):
         file.seek(at)
-        piece = file.read(min(_PIECE, end - at))
-        found = piece.find(MARK)
-        while found >= 0:
-            if _may_be_mark(file, at + found):
-                return at + found
-            found = piece.find(MARK, found + 1)
-        if len(piece) < _PIECE:
-            break
-        at += len(piece) - len(MARK) + 1
+        length = min(_PIECE, end - at)
+        piece = file.read(length + len(MAGIC) - 1)  # what starts in the piece may end behind it
+        for found in _STARTS.finditer(piece):
+            if found.start() < length and _may_start(file, at + found.start()):
+                return at + found.start()
     return end

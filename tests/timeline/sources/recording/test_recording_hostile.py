@@ -187,3 +187,25 @@ def test_a_directory_and_a_missing_file(tmp_path: Path) -> None:
         recording.read(tmp_path)
     with pytest.raises(GaplessError, match="no such file"):
         recording.read(tmp_path / "none.gapless")
+
+
+@pytest.mark.parametrize("lost", range(1, 40, 3))
+def test_a_block_behind_a_torn_one_is_found_wherever_the_tear_is(made: SimpleNamespace, read: Any, lost: int) -> None:
+    """The header of the one behind may lie across the end that the torn one's header tells."""
+    data = bytes(made.begun().records([made.kernel(0, 5, 1)]).data)
+    behind = bytes(made.begun().records([made.kernel(10, 15, 2), made.kernel(20, 25, 3)]).data)
+    _, start, end = blocks_of(behind)[-1]
+    timeline = read(data[: len(data) - lost] + behind[start:end])
+    assert timeline.ops.correlation.tolist()[-2:] == [2, 3]
+    assert TORN in timeline.lost
+
+
+@pytest.mark.parametrize("lost", [0, 5, 300])
+def test_a_second_recording_in_the_file_is_left_out(made: SimpleNamespace, lost: int) -> None:
+    """Put behind each other, also where the first was cut: what both number alike would be taken for one thing."""
+    first, second = bytes(made.pipeline(3).data), bytes(made.pipeline(5).data)
+    both = made.begun()
+    both.data = bytearray(first[: len(first) - lost] + second)
+    timeline = made.read(both)
+    assert 0 < len(timeline.calls) <= 15
+    assert timeline.lost[-1] == "Another recording stands behind the first in this file: used the first alone."
