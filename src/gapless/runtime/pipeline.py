@@ -12,26 +12,21 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
-import warnings
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from itertools import chain
-from operator import index
-from statistics import median
-from time import monotonic, perf_counter_ns
+from time import perf_counter_ns
 from typing import Any, Literal, Self
 
 import numpy as np
 
 from gapless.model.errors import GaplessError
-from gapless.model.units import parse_size
 
 from . import calibrate, sinks
+from .arguments import Size, count_of, size_of, targets_of
 from .chunks import as_host, batches, cut, rows_of, spans_of, unpack, without
 from .cpus import usable
 from .devices import Device, HostArray, KernelOptions, Launch, open_device
@@ -39,12 +34,11 @@ from .flow import flow as pass_ring
 from .kernels import name_of, output_specs
 from .report import PipelineReport, report
 from .resume import Journal
-from .slots import TIMED, Chunk, Flight, Passage, Ring, RingMemoryError
+from .running import Progress, Running, Timed, call_ns, kernel_ns, memory_note
+from .slots import Chunk, Passage, Ring, RingMemoryError
 from .stock import Stock
 from .tune import Fixed, Plan, Work, choose
 
-KEPT = 1 << 16  # chunks of a run that the report knows
-ALIGN_EVERY = 5.0  # seconds between ties of the device's clock to the host's
 PLANS = 256  # that are kept for work like that of before
 TELLING = 2e7  # ns that a run must be predicted to take for its time to tell anything
 CONTRADICTION = 1.5  # times longer or shorter than predicted
@@ -59,11 +53,6 @@ PRIORITIES = {"low": 0, "normal": 0, "high": -100}  # clamped by the driver (R6.
 BATCH_SLOTS = 8  # of a stream that is not staged: enough that the link is busy while the caller looks at results
 STAGED_SLOTS = 6  # of one that is: those, but for what would no longer fit the cache
 LOW_AHEAD, LOW_CHUNK = 2, 4 << 20  # so few and so small copies that those of others get through between
-
-MOST = {"threads": 1024, "slots": 1 << 16, "rows": 1 << 48}  # more is a mistake
-
-Size = int | str
-Progress = bool | Callable[[int, int], None]
 
 
 class Pipeline:
@@ -114,8 +103,8 @@ class Pipeline:
             raise GaplessError(f"staging is threads or register, not {staging!r}.")
         low = priority == "low"
         self._fixed = Fixed(
-            chunk=_size("chunk", chunk) or (LOW_CHUNK if low else None), slots=_count("slots", slots, 1),
-            threads=_count("threads", threads, 0), staging=staging, memory=_size("memory", memory),
+            chunk=size_of("chunk", chunk) or (LOW_CHUNK if low else None), slots=count_of("slots", slots, 1),
+            threads=count_of("threads", threads, 0), staging=staging, memory=size_of("memory", memory),
             ahead=LOW_AHEAD if low else None,
         )  # fmt: skip
         self._device = open_device(device)
@@ -154,13 +143,13 @@ class Pipeline:
         """
         self._check_open()
         arrays = [as_host(value, f"Input {number}") for number, value in enumerate(inputs)]
-        rows = _count("rows", rows, 0)
+        rows = count_of("rows", rows, 0)
         if arrays and rows is not None:
             raise GaplessError("rows= is for kernels without inputs; with inputs the rows are theirs.")
         if not arrays and rows is None:
             raise GaplessError("A kernel without inputs needs rows=: how many rows it is to give.")
         count = rows_of(arrays) if arrays else rows or 0
-        targets = _targets(out, arrays)
+        targets = targets_of(out, arrays)
         if resume is None:
             return self._run(arrays, targets, count, progress, None)
         with Journal(resume, arrays, targets, count, self._name) as journal:
@@ -176,7 +165,7 @@ class Pipeline:
         A result lies in memory of the pipeline's own that is used again once nothing refers to the result any more.
         """
         self._check_open()
-        pack_bytes = 0 if pack is False else self._pack_bytes() if pack is True else _size("pack", pack) or 0
+        pack_bytes = 0 if pack is False else self._pack_bytes() if pack is True else size_of("pack", pack) or 0
         flow = self._stream(source, pack_bytes, progress)
         self._open.add(flow)
         return flow
@@ -185,7 +174,7 @@ class Pipeline:
         """Give what was chosen for the last run, or what would be chosen for these inputs, and why."""
         if inputs:
             arrays = [as_host(value, f"Input {number}") for number, value in enumerate(inputs)]
-            return self._make_plan(arrays, _targets(out, arrays), rows_of(arrays))
+            return self._make_plan(arrays, targets_of(out, arrays), rows_of(arrays))
         if self._plan is None:
             raise GaplessError("There is no plan yet: run the pipeline, or write plan(x).")
         return self._plan
@@ -233,7 +222,7 @@ class Pipeline:
         if targets is not None and not open_spans:
             return targets[0] if len(targets) == 1 else tuple(targets)
         spans = [span for first, after in open_spans for span in spans_of(first, after, plan.rows)]
-        run = _Run(plan, count, progress, self._device)
+        run = Running(plan, count, progress, self._device)
         with self._registered(plan, arrays, targets):
             run.straight = (
                 self._all_straight(arrays),
@@ -249,7 +238,7 @@ class Pipeline:
         return sink.result()
 
     def _stream(self, source: Iterable[Any], pack_bytes: int, progress: Progress) -> Iterator[Any]:
-        timed = _Timed(batches(source, pack_bytes))
+        timed = Timed(batches(source, pack_bytes))
         try:
             first = next(timed, None)
         except Exception as problem:
@@ -258,7 +247,7 @@ class Pipeline:
         if first is None:
             return
         plan = self._plan_batches(first)
-        run = _Run(plan, 0, progress, self._device, timed=timed)
+        run = Running(plan, 0, progress, self._device, timed=timed)
         run.is_prompt = isinstance(source, np.ndarray | list | tuple)
         flow = self._flow(run, chain([first], timed), sinks.Stream())
         try:
@@ -284,7 +273,7 @@ class Pipeline:
         finally:
             flow.close()
 
-    def _flow(self, run: _Run, chunks: Iterator[Chunk], sink: Any) -> Any:
+    def _flow(self, run: Running, chunks: Iterator[Chunk], sink: Any) -> Any:
         """Let chunks pass a ring; when memory runs out, once, go on with a smaller one."""
         shrunk = False
         try:
@@ -302,7 +291,7 @@ class Pipeline:
                     except RingMemoryError as problem:
                         if shrunk:
                             where = f" at {problem.chunks[0].where()}" if problem.chunks else ""
-                            what = f"{_out_of_memory(run.plan, again=True)} This time{where}: {problem}"
+                            what = f"{memory_note(run.plan, again=True)} This time{where}: {problem}"
                             raise GaplessError(what) from problem.problem
                         if run.in_place and sink.ordered:  # the input of what is to be done again may be overwritten
                             raise problem.problem from None
@@ -319,7 +308,7 @@ class Pipeline:
             self._finish(run)
 
     @contextmanager
-    def _ring(self, run: _Run) -> Iterator[Ring]:
+    def _ring(self, run: Running) -> Iterator[Ring]:
         """Lend a ring for the plan: one at rest, or a new one.
 
         Staging threads sleep while they wait for the GPU, so that others may have their CPU; the caller, where nobody
@@ -440,7 +429,7 @@ class Pipeline:
         """Tell whether the device copies this memory without staging."""
         return not self._device.stages or (bool(array.flags.c_contiguous) and self._device.is_pinned(array))
 
-    def _finish(self, run: _Run) -> None:
+    def _finish(self, run: Running) -> None:
         """Keep what the run tells: for the report, and for the next plan."""
         run.end()
         if not run.log:
@@ -461,14 +450,14 @@ class Pipeline:
 
     def _learn(self, log: Sequence[Passage]) -> None:
         """Keep what a kernel takes, where that differs from what is known."""
-        seen_ns, known = _kernel_ns(log), self._kernel_ns
+        seen_ns, known = kernel_ns(log), self._kernel_ns
         if seen_ns is not None and (known is None or not known / NEWS < seen_ns < known * NEWS):
             self._kernel_ns = seen_ns
-        call_ns = _call_ns(log)
-        if not self._call_ns / NEWS <= call_ns <= self._call_ns * NEWS:
-            self._call_ns = call_ns
+        called_ns = call_ns(log)
+        if not self._call_ns / NEWS <= called_ns <= self._call_ns * NEWS:
+            self._call_ns = called_ns
 
-    def _compare(self, run: _Run) -> None:
+    def _compare(self, run: Running) -> None:
         """Doubt what was measured when runs of one plan contradict it again and again.
 
         The first of a plan does not count: it allocates the ring.
@@ -489,208 +478,9 @@ class Pipeline:
             raise GaplessError("This pipeline is closed. Make a new one.")
 
 
-class _Run:
-    """One run: its plan, its log, its progress."""
-
-    def __init__(
-        self, plan: Plan, rows: int, progress: Progress, device: Device, *, timed: _Timed | None = None
-    ) -> None:
-        device.align_clock()
-        self.plan = plan
-        self.log: deque[Passage] = deque(maxlen=KEPT)
-        self.notes: list[str] = []
-        self.timed = timed
-        self.caller_ns = 0
-        self.straight: tuple[bool | None, bool | None] = (None, None)
-        self.in_place = False  # results are put where the input is
-        self.is_prompt = True  # nobody waits for the input
-        self.is_telling = False  # nothing but the plan decides how long it takes: no caller, no new pages
-        self.started = self.ended = device.now_ns()
-        self._device = device
-        self._rows = rows
-        self._done = self._moved = 0
-        self._progress: Callable[[int, int], None] | None = None
-        if progress:
-            if progress is not True and not callable(progress):
-                raise GaplessError("progress= is True, or a function of the rows done and all rows.")
-            self._progress = self._show if progress is True else progress
-        self._aligned = self._shown = monotonic()
-
-    def advance(self, flight: Flight) -> None:
-        """Take note of a chunk that is through."""
-        self._done += flight.chunk.rows
-        self._moved += flight.bytes_in + flight.bytes_out
-        if self._progress is not None:
-            self._progress(self._done, self._rows)
-        if monotonic() - self._aligned > ALIGN_EVERY:
-            self._device.align_clock()
-            self._aligned = monotonic()
-
-    def shrink(self, unfinished: list[Chunk], rest: Iterator[Chunk]) -> Iterator[Chunk]:
-        """Take a ring of half the size, and give what is left to do: chunks of one run's arrays in halves."""
-        plan = self.plan
-        slots = max(plan.slots // 2, 1)
-        note = _out_of_memory(plan, again=False)
-        self.notes.append(note)
-        warnings.warn(note, RuntimeWarning, stacklevel=4)
-        threads = plan.threads if self._device.pools else min(plan.threads, slots)
-        self.plan = replace(plan, slots=slots, streams=slots, threads=threads, memory=plan.memory // 4,
-                            ahead=min(plan.ahead, slots), why=(*plan.why, note))  # fmt: skip
-        left = chain(unfinished, rest)
-        return left if self.timed is not None else _halves(left)
-
-    def end(self) -> None:
-        """Note the end, and leave the line of the progress."""
-        self.ended = self._device.now_ns()
-        if self._progress == self._show and self._done:
-            self._show(self._done, self._rows, last=True)
-
-    def _show(self, done: int, rows: int, *, last: bool = False) -> None:
-        now = monotonic()
-        if (now - self._shown < 0.1 and not last) or sys.stderr is None:
-            return
-        self._shown = now
-        wall = max(self._device.now_ns() - self.started, 1)
-        share = f"{done / rows:4.0%}" if rows else f"{done} rows"
-        left = f", {wall * (rows - done) / max(done, 1) / 1e9:.0f} s left" if rows and done < rows else ""
-        line = f"\r{share}  {self._moved / wall:.3g} GB/s{left}   "
-        try:
-            print(line, end="\n" if last else "", file=sys.stderr, flush=True)
-        except (OSError, ValueError):  # full, or closed: no reason to end a run
-            self._progress = None
-
-
-class _Timed:
-    """An iterator that knows how long it was waited for."""
-
-    def __init__(self, source: Iterator[Chunk]) -> None:
-        self._source = source
-        self.spent_ns = 0
-
-    def __iter__(self) -> Iterator[Chunk]:
-        return self
-
-    def __next__(self) -> Chunk:
-        start = perf_counter_ns()
-        try:
-            return next(self._source)
-        finally:
-            self.spent_ns += perf_counter_ns() - start
-
-
-def _kernel_ns(log: Sequence[Passage]) -> float | None:
-    """Give the ns a byte that a kernel takes when nothing holds it up: what a tenth of the chunks stays below.
-
-    A kernel begins when it is launched, its input is there, and the one before it is through. How long it is held up
-    between its parts by a host that launches late shows in most chunks, but not in the quickest.
-    """
-    first = [passage for passage in log if passage.index < TIMED]  # all timed
-    previous: int | None = 0
-    rates: list[float] = []
-    for passage in sorted(first, key=lambda passage: passage.computed or 0) or log:
-        moved = passage.bytes_in or passage.bytes_out
-        if moved and previous is not None and passage.copied is not None and passage.computed is not None:
-            rates.append(max(passage.computed - max(passage.copied, passage.launched, previous), 0) / moved)
-        previous = passage.computed
-    return sorted(rates)[len(rates) // 10] if rates else None
-
-
-def _call_ns(log: Sequence[Passage]) -> float:
-    """Give the ns that a call of the kernel takes: the median, which what a first call compiles does not touch."""
-    return float(median([passage.returned - passage.launched for passage in log]))
-
-
-def _halves(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-    """Cut each chunk in two; they keep their number."""
-    for chunk in chunks:
-        middle = chunk.rows // 2
-        for start, after in ((0, middle), (middle, chunk.rows)):
-            if after > start or not chunk.rows:
-                inputs = tuple(source[start:after] for source in chunk.inputs)
-                yield Chunk(chunk.index, chunk.first + start, after - start, inputs)
-            if not chunk.rows:
-                break
-
-
-def _out_of_memory(plan: Plan, *, again: bool) -> str:
-    taken = f"{plan.slots} slots of {plan.chunk_bytes / 2**20:.3g} MiB chunks"
-    if again:
-        return f"Memory ran out a second time, with {taken}. Give a smaller chunk=, slots= or memory=."
-    return f"Memory ran out with {taken}; the pipeline goes on with half of the slots and, where it cuts, half chunks."
-
-
 def _one(results: tuple[Any, ...]) -> Any:
     return None if not results else results[0] if len(results) == 1 else results
 
 
 def _arrays(source: Any) -> Sequence[HostArray]:
     return [source] if isinstance(source, np.ndarray) else source
-
-
-def _targets(out: Any, arrays: Sequence[HostArray]) -> list[HostArray] | None:
-    """Check what results are to be put into. Raises GaplessError for what would lose data."""
-    if out is None:
-        return None
-    targets = list(out) if isinstance(out, tuple | list) else [out]
-    for number, target in enumerate(targets):
-        if not isinstance(target, np.ndarray):
-            raise GaplessError(f"out= takes NumPy arrays, not {type(target).__name__}.")
-        if not target.flags.writeable:
-            raise GaplessError("out= is read-only.")
-        if _overlaps_itself(target) or any(_share_memory(target, other) for other in targets[:number]):
-            raise GaplessError("Places in out= overlap each other: one result would overwrite another.")
-        for array in arrays:
-            same = target.__array_interface__["data"] == array.__array_interface__["data"] and (
-                target.shape == array.shape and target.strides == array.strides and target.dtype == array.dtype
-            )
-            if not same and np.may_share_memory(target, array):
-                raise GaplessError(
-                    "out= overlaps an input in part: results would overwrite rows that are still to be read."
-                )
-    return targets
-
-
-def _share_memory(one: HostArray, other: HostArray) -> bool:
-    """Tell whether two arrays have a byte in common; where that is too hard to tell, say so."""
-    try:
-        return bool(np.shares_memory(one, other, max_work=10_000))  # pyright: ignore[reportArgumentType]
-    except np.exceptions.TooHardError:
-        return True
-
-
-def _overlaps_itself(array: HostArray) -> bool:
-    """Tell whether elements of an array may lie in the same memory: where a step is less than all that lies within."""
-    within = array.itemsize if array.size else 0
-    for stride, length in sorted(zip(map(abs, array.strides), array.shape, strict=True)):
-        if length > 1 and stride < within:
-            return True
-        within += stride * max(length - 1, 0)
-    return False
-
-
-def _size(name: str, value: Size | None) -> int | None:
-    """Read a size: bytes, or text such as "16 MiB"."""
-    if value is None:
-        return None
-    size = parse_size(value.replace(" ", "")) if isinstance(value, str) else _whole(name, value)
-    if size < 1:
-        raise GaplessError(f"{name}= must be at least one byte.")
-    return size
-
-
-def _count(name: str, value: int | None, least: int) -> int | None:
-    if value is None:
-        return None
-    count = _whole(name, value)
-    if count < least:
-        raise GaplessError(f"{name}= must be at least {least}, not {value}.")
-    if count > MOST.get(name, count):
-        raise GaplessError(f"{name}= must be at most {MOST[name]}, not {value}.")
-    return count
-
-
-def _whole(name: str, value: Any) -> int:
-    try:
-        return index(value)
-    except TypeError:
-        raise GaplessError(f"{name}= takes a whole number, not {value!r}.") from None
