@@ -153,3 +153,25 @@ def test_a_tape_that_does_not_fit_leaves_nothing(made, tmp_path: Path, monkeypat
     with pytest.raises(GaplessError, match=r"a\.tape cannot be written: No space left"):
         save(report.repaired, tmp_path / "a.tape")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_another_device_of_the_same_thread_goes_on_working(made, same: bool):
+    """The host has that work to wait for too, which no repair here makes shorter; another thread has its own."""
+    gpu = made.Gpu(devices=2)
+    here, there = (gpu.stream(device=device) for device in (0, 1))
+    host = gpu.host()
+    other = host if same else gpu.host()
+    for _ in range(30):
+        host.kernel(here, 200_000)
+        other.kernel(there, 2_000_000)
+        host.sync(device=1)
+    report = gpu.explain(device=0, apply=["no-sync"])
+    held = [note for note in report.notes if note.startswith("Device 1 works for")]
+    assert report.prediction is not None
+    if same:
+        assert report.prediction.speedup == pytest.approx(1, abs=0.05)
+        assert len(held) == 1
+    else:
+        assert report.prediction.speedup > 5
+        assert held == []

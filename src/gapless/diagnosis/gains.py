@@ -81,7 +81,7 @@ def gains(case: Case, findings: Sequence[Finding], repairs: Sequence[str], machi
             Replayed(repairs=names, run=what_if.outcome(names).run, window=(what_if.work.start, what_if.work.end))
             for names in dict.fromkeys(shown)
         ),
-        notes=_notes(what_if),
+        notes=(*_notes(what_if), *_held(what_if, [(name,) for name in sets])),
     )
 
 
@@ -137,6 +137,18 @@ def _notes(what_if: WhatIf) -> tuple[str, ...]:
             f"{ms(what_if.window)} of the window."
         )
     return tuple(notes)
+
+
+def _held(what_if: WhatIf, repairs: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """Say which other device keeps repairs from gaining more."""
+    if not any(what_if.is_held(what_if.predict(names)) for names in repairs):
+        return ()
+    row, busy = what_if.elsewhere
+    other = what_if.work.timeline.devices[row].id
+    return (
+        f"Device {other} works for {ms(busy)} of this time, and the same host thread has its work to wait for: no "
+        f"repair here makes the program quicker than that (--device {other}).",
+    )
 
 
 __all__ = ["WORTH", "Gains", "gains"]

@@ -15,6 +15,7 @@ import numpy as np
 from gapless.model.errors import GaplessError
 from gapless.model.kinds import OpKind
 from gapless.model.machine import Machine
+from gapless.timeline.measure import DEVICE_ENGINES, clip, engine_of, total, union
 from gapless.timeline.timeline import RangeKind
 
 from .fit import RECORDED, TRACED, UNTRACED, machine_of, reference
@@ -61,6 +62,7 @@ class WhatIf:
         self.is_part = self.work is not work
         self.span = int(self.work.ops.end.max()) - int(self.work.ops.start.min())  # ns, with what the window cuts
         self._share, self._aside = _place_in(work, self.span, is_part=self.is_part)
+        self.elsewhere = _busiest_elsewhere(work)  # row of the device, ns; the device -1 where there is none
         # What other profilers cost was not measured: nothing is taken out.
         self._untraced = {"torch.profiler": UNTRACED, "gapless": RECORDED}.get(work.timeline.format, TRACED)
         self._shop = Shop(machine=self.base, rates=rates)
@@ -123,13 +125,18 @@ class WhatIf:
     def predict(self, repairs: Sequence[str]) -> Prediction:
         """Predict the program with these repairs made."""
         outcome = self.outcome(repairs)
-        wall_ms = self._window_ms(outcome.run)
-        speedup = self._window_ms(self.before) / max(wall_ms, 1e-6)
+        before, wall_ms = self._window_ms(self.before), self._window_ms(outcome.run)
+        wall_ms = max(wall_ms, min(self.elsewhere[1] / 1e6, before))  # the other device is not replayed, and works on
+        speedup = before / max(wall_ms, 1e-6)
         margin = self._margin(outcome) if outcome.changed else 0.0
         return Prediction(
             repairs=outcome.repairs, wall_ms=wall_ms, speedup=speedup, low=speedup / (1 + margin),
             high=speedup * (1 + margin), idle=outcome.idle,
         )  # fmt: skip
+
+    def is_held(self, predicted: Prediction) -> bool:
+        """Whether another device keeps a prediction from being shorter."""
+        return self._window_ms(self.outcome(predicted.repairs).run) < predicted.wall_ms * (1 - WORTH)
 
     def _window_ms(self, run: Run) -> float:
         """How long the window lasts with this run of its work."""
@@ -199,3 +206,23 @@ def _place_in(work: Work, span: int, *, is_part: bool) -> tuple[float, int]:
         return (work.end - work.start) / max(span, 1), 0
     inside = min(int(work.ops.end.max()), work.end) - max(int(work.ops.start.min()), work.start)
     return inside / max(span, 1), work.end - work.start - inside
+
+
+def _busiest_elsewhere(work: Work) -> tuple[int, int]:
+    """Give the other device that the same threads keep busy longest in the window, and for how many ns on one engine.
+
+    Whatever is repaired here, these threads still have that work to wait for.
+    """
+    every, thread = work.timeline.ops, work.calls.thread
+    issued = np.flatnonzero((every.call >= 0) & (every.start < work.end) & (every.end > work.start))
+    ours = np.isin(thread[every.call[issued]], thread[work.ops.call[work.ops.call >= 0]])
+    rows = issued[ours & (every.device[issued] != work.device)]
+    engine = engine_of(every.take(rows))
+    busy = {
+        (device, kind): total(clip(union(every.start[mine], every.end[mine]), work.start, work.end))
+        for device in np.unique(every.device[rows]).tolist()
+        for kind in DEVICE_ENGINES
+        for mine in [rows[(every.device[rows] == device) & (engine == kind)]]
+    }
+    (device, _), longest = max(busy.items(), key=lambda item: item[1], default=((-1, -1), 0))
+    return device, longest
