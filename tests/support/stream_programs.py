@@ -940,6 +940,56 @@ def memory_of_the_host_like_a_tensor_of_the_gpu() -> None:
     result.sum()
 
 
+def infers_and_reads_too_early() -> None:
+    with torch.inference_mode():
+        _, result = early()
+        result.sum()
+
+
+def infers_from_a_source_that_is_overwritten() -> None:
+    source = torch.ones(N).pin_memory()
+    with torch.inference_mode():
+        source.cuda(non_blocking=True)
+        source.fill_(1)
+
+
+def infers_on_a_stream_that_does_not_wait() -> None:
+    side = torch.cuda.Stream()
+    with torch.inference_mode():
+        x = filled().view(64, -1)
+        with torch.cuda.stream(side):
+            x.t().reshape(N)  # copies
+
+
+def infers_and_waits() -> None:
+    side, source = torch.cuda.Stream(), torch.ones(N).pin_memory()
+    with torch.inference_mode():
+        x = source.cuda(non_blocking=True)
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            x.view(64, -1).t().reshape(N).contiguous()
+        torch.cuda.current_stream().wait_stream(side)
+        result = x.to("cpu", non_blocking=True)
+        assert x.cpu().shape == (N,)  # waits for the copy before it
+        source.add_(result)
+
+
+def made_like_what_another_stream_still_writes() -> None:
+    side, x = torch.cuda.Stream(), filled()
+    with torch.cuda.stream(side):
+        torch.zeros_like(x), torch.ones_like(x), torch.full_like(x, 2), torch.rand_like(x), x.new_zeros(3)
+
+
+def goes_back_from_a_stream_that_does_not_wait() -> None:
+    forward, caller = torch.cuda.Stream(), torch.cuda.Stream()
+    with torch.cuda.stream(forward):
+        weight = torch.ones(N, device="cuda", requires_grad=True)
+        loss = (weight * 3).sum()
+    with torch.cuda.stream(caller):
+        loss.backward()  # waits by itself, and does not look at the loss
+        weight.grad.add_(1)
+
+
 RACES: list[tuple[Program, str]] = [
     (missing_wait, "missing-wait"),
     (event_recorded_before_the_write, "missing-wait"),
@@ -975,6 +1025,9 @@ RACES: list[tuple[Program, str]] = [
     (saved_too_early, "read-too-early"),
     (pickled_too_early, "read-too-early"),
     (saved_on_the_wrong_stream, "missing-wait"),
+    (infers_and_reads_too_early, "read-too-early"),
+    (infers_from_a_source_that_is_overwritten, "source-overwritten"),
+    (infers_on_a_stream_that_does_not_wait, "missing-wait"),
 ]
 SILENT: list[Program] = [
     waits_for_the_stream, waits_for_an_event, synchronises, polls_the_event, an_event_for_each_stream,
@@ -993,6 +1046,7 @@ SILENT: list[Program] = [
     reads_batches_on_a_side_stream_in_a_thread, reads_batches_on_a_stream_of_others_and_says_so,
     read_after_a_mask, read_after_a_mask_of_two_dimensions, read_after_an_index_of_the_host,
     read_after_numbers_went_to_the_gpu, read_after_an_inverse, saved_after_the_synchronise,
+    made_like_what_another_stream_still_writes, goes_back_from_a_stream_that_does_not_wait, infers_and_waits,
     read_after_the_gpu_was_saved, memory_of_the_host_like_a_tensor_of_the_gpu,
 ]  # fmt: skip
 WARNINGS: list[tuple[Program, str]] = [

@@ -187,6 +187,36 @@ def test_what_has_no_name_is_told_in_words(text: str, line: str, words: str, run
     assert again.findings[0].to_dict() == finding.to_dict()
 
 
+USES = "x = {0}ones(9, device='cuda')\nside = {1}Stream()\nwith {1}stream(side):\n    x * 2\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("import torch as t\n" + USES.format("t.", "t.cuda."), "side.wait_stream(t.cuda.default_stream())"),
+        ("from torch import cuda, ones\n" + USES.format("", "cuda."), "side.wait_stream(cuda.default_stream())"),
+        ("import torch.cuda as gpu, torch.nn, torch\n" + USES.format("torch.", "gpu."),
+         "side.wait_stream(gpu.default_stream())"),
+        ("import torch.nn\n" + USES.format("torch.", "torch.cuda."),
+         "side.wait_stream(torch.cuda.default_stream())"),
+        ("from torch.cuda import Stream, default_stream as main, stream\nfrom torch import ones\n"
+         + USES.format("", ""), "side.wait_stream(main())"),
+        ("def torch_of_another_function():\n    import torch as t\ndef program():\n    import torch as u\n"
+         + "".join(f"    {part}\n" for part in USES.format("u.", "u.cuda.").splitlines()) + "# call program",
+         "side.wait_stream(u.cuda.default_stream())"),
+        ("t = __import__('to' + 'rch')\n" + USES.format("t.", "t.cuda."), ""),
+        ("from torch import ones\nfrom torch.cuda import Stream, stream\n" + USES.format("", ""), ""),
+        ("import torch as t\nx = t.ones(9, device='cuda')\nr = x.to('cpu', non_blocking=True)\nr.sum()\n",
+         "t.cuda.default_stream().synchronize()"),
+    ],
+)  # fmt: skip
+def test_torch_is_called_as_the_program_calls_it(text: str, line: str, run: Run) -> None:
+    (finding,) = run(text).findings
+    assert finding.advice.line == line
+    assert bool(follow(text, run)) is not bool(line)
+    assert bool(line) is not finding.advice.words.startswith("let side wait for torch.cuda.default_stream() before")
+
+
 def test_the_batch_of_a_helper_is_named_where_it_is_used(run: Run) -> None:
     text = (
         "import torch\nside = torch.cuda.Stream()\ndef made():\n    return torch.ones(9, device='cuda')\n"

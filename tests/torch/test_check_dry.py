@@ -249,6 +249,41 @@ def test_a_long_loop_stays_small() -> None:
     assert checking.result.operations > 900
 
 
+def test_backwards_of_two_threads_at_once_do_not_mix() -> None:
+    meet, streams = threading.Barrier(2), list[tuple[Any, Any]]()
+
+    class Meets(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            meet.wait(10)
+            return gradients[0] * 2
+
+    def train() -> None:
+        forward, caller = torch.cuda.Stream(), torch.cuda.Stream()
+        with torch.cuda.stream(forward):
+            weight = torch.ones(N, device="cuda", requires_grad=True)
+            loss = Meets.apply(weight * 3).sum()
+        with torch.cuda.stream(caller):
+            loss.backward()
+            weight.grad.add_(1)
+            streams.append((torch.cuda.current_stream(), caller))
+
+    def program() -> None:
+        threads = [threading.Thread(target=train) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    assert causes(program) == []
+    assert len(streams) == 2
+    assert all(current == caller for current, caller in streams)
+
+
 class OnASideStream(torch.autograd.Function):
     """A function of the program that goes back on a stream of its own."""
 

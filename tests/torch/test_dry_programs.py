@@ -64,7 +64,7 @@ def memory_and_clocks_are_asked() -> None:
     assert torch.cuda.memory_snapshot() == []
     torch.cuda.set_sync_debug_mode("warn")
     assert torch.cuda.temperature() == 0
-    with torch.cuda.profiler.profile(), torch.accelerator.device_index(0):
+    with torch.autograd.profiler.emit_nvtx(), torch.cuda.profiler.profile(), torch.accelerator.device_index(0):
         pass
     event = torch.cuda.Event()
     assert event.cuda_event != torch.cuda.Event().cuda_event
@@ -255,6 +255,16 @@ def test_memory_of_an_array_is_noted() -> None:
 
     (note,) = (what for what in check(program).notes if "NumPy" in what)
     assert len(check(program).notes[note]) == 1
+
+
+@torch.library.custom_op("gapless_tests::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def test_an_operator_of_the_program_without_a_rule_for_shapes_is_said() -> None:
+    with pytest.raises(gt.GaplessError, match=r"cannot follow gapless_tests.twice.*no fake impl"), gt.check(dry=True):
+        twice(torch.ones(3, device="cuda"))
 
 
 @pytest.mark.parametrize(

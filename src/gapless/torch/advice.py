@@ -9,11 +9,21 @@ from gapless.model.kinds import OpKind, StreamKind
 
 from .causes import Cause
 from .log import HOST, Log, Memory, Op
-from .sources import Spot, in_loop, in_one_statement, is_known, line_of, mentions, root, spot_after, spot_before, turn
+from .sources import (
+    Spot,
+    in_loop,
+    in_one_statement,
+    is_known,
+    line_of,
+    mentions,
+    root,
+    spelled,
+    spot_after,
+    spot_before,
+    turn,
+)
 from .stacks import Place, place
 from .streams import Stream, another, named_by
-
-_CURRENT = "torch.cuda.current_stream()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +90,9 @@ class _Adviser:
             spot = spot_before(code, at, 0 if other is None else line_of(code, other))
         if code is None or spot is None:
             return self._in_words(over)
-        name, words = self._name(over, code), ""
+        name, words = self._name(over, code, at), ""
         if waiting is not None:
-            waiter = self._name(waiting, code) or (_CURRENT if self._is_current(self.second) else "")
+            waiter = self._name(waiting, code, at) or (self._current(code, at) if self._is_current(self.second) else "")
             if not waiter or not name:
                 return self._in_words(over)
             line = f"{waiter}.wait_stream({name})"
@@ -90,7 +100,10 @@ class _Adviser:
             line = f"{name}.synchronize()"
         else:
             said = over.name if over else "what comes first"
-            line, words = "torch.cuda.synchronize()", f"it waits for more than {said}, which has no name there"
+            synchronize = spelled("synchronize", code, at)
+            if not synchronize:
+                return self._in_words(over)
+            line, words = f"{synchronize}()", f"it waits for more than {said}, which has no name there"
             if over is not None and not over.made.ours:
                 words += f"; an event recorded on that stream{self._behind_first()} waits for less"
         if other is not None and in_one_statement(code, other, at):
@@ -122,16 +135,16 @@ class _Adviser:
             return None
         born, name = named
         for depth, (code, at) in enumerate(self.first.stack):
-            stream = self._name(self._of_first, code)
+            stream = self._name(self._of_first, code, at)
             if not stream and depth == 0 and self._is_current(self.first):
-                stream = _CURRENT
+                stream = self._current(code, at)
             used = is_known(name, born[0][0], code) and mentions(code.co_filename, line_of(code, at), name)
             if code is born[0][0] and in_one_statement(code, *sorted((born[0][1], at))):
                 continue  # where its name may still mean another
             if stream and used and (spot := spot_after(code, at, name)):
                 return _at(f"{name}.record_stream({stream})", code, spot)
         code, at = born[0]
-        stream = self._name(self._of_first, code)
+        stream = self._name(self._of_first, code, at)
         if stream and self._is_made_before(code, at) and (spot := spot_after(code, at)) and not spot.before:
             return _at(f"{name}.record_stream({stream})", code, spot)
         return None
@@ -173,7 +186,7 @@ class _Adviser:
         """Tell prefetch of a stream that it does not hear of by itself."""
         code, at = self.second.stack[0] if self.second.stack else (None, 0)
         found = turn(code, at) if code is not None else None
-        stream = self._name(self._of_first, code)
+        stream = self._name(self._of_first, code, at)
         if code is not None and found is not None and stream:
             name, spot = found
             return _at(f"{name}.record_stream({stream})", code, spot)
@@ -201,12 +214,19 @@ class _Adviser:
 
     # ------------------------------------------------------------------------------------------------------- names
 
-    def _name(self, stream: Stream | None, code: CodeType | None) -> str:
+    def _current(self, code: CodeType, at: int) -> str:
+        """Call the current stream as some code can."""
+        function = spelled("current_stream", code, at)
+        return function and f"{function}()"
+
+    def _name(self, stream: Stream | None, code: CodeType | None, at: int) -> str:
         """Give what a stream is called in some code; empty where it has no name there, or not for sure."""
         if stream is None or code is None:
             return ""
         if stream.kind == StreamKind.LEGACY:
-            return stream.name
+            function, bracket, arguments = stream.name.removeprefix("torch.cuda.").partition("(")
+            known = spelled(function, code, at)
+            return known and f"{known}{bracket}{arguments}"
         made = stream.made
         if not made.variable or not is_known(made.variable, made.stack[0][0], code):
             return ""

@@ -30,26 +30,41 @@ LEGACY, PER_THREAD = 1, 2  # handles of the default streams
 DEVICE = torch.device("cuda", 0)
 
 
+class _OfThread(threading.local):
+    """What each thread has of its own."""
+
+    stream: Stream | None = None  # the current one, where it is not the default stream
+    follow: Callable[[], None] | None = None
+
+
 class Pretended:
     """The pretended GPU: its streams, which of them are current, what is being captured."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
         self.watch: Watch | None = None
-        self.follow: Callable[[], None] | None = None  # inside backward: go on to the stream of its next node, if any
         self._numbers: dict[int, int] = {}  # handle -> the log's number
         self._taken_in: dict[int, Made] = {}  # by the handle
         self._created: dict[int, int] = {}  # priority -> how many streams were asked for
-        self._local = threading.local()
+        self._local = _OfThread()
         self.default = Stream(handle=LEGACY, of=self)
         self._numbers[LEGACY] = log.stream("torch.cuda.default_stream()", StreamKind.LEGACY)
+
+    @property
+    def follow(self) -> Callable[[], None] | None:
+        """Inside backward, which runs in this thread: go on to the stream of its next node, if any."""
+        return self._local.follow
+
+    @follow.setter
+    def follow(self, follow: Callable[[], None] | None) -> None:
+        self._local.follow = follow
 
     @property
     def current(self) -> Stream:
         """The current stream of this thread."""
         if self.follow is not None:
             self.follow()
-        return getattr(self._local, "stream", self.default)
+        return self._local.stream or self.default
 
     @current.setter
     def current(self, stream: Stream) -> None:

@@ -117,6 +117,40 @@ def _method_of(code: CodeType, first: str) -> str:
     return holder if inside and code.co_argcount and code.co_varnames[0] == first else ""
 
 
+def spelled(name: str, code: CodeType, at: int) -> str:
+    """Give what ``torch.cuda.NAME`` is called in some code, as it was imported there; empty where it is not known."""
+    tree, line = _tree(code.co_filename), line_of(code, at)
+    if tree is None or not tree.body:
+        return f"torch.cuda.{name}"  # its source is not there
+    for statement in _imports(tree, line, in_function=code.co_name != "<module>"):
+        for module in statement.names:
+            bound = module.asname or module.name.partition(".")[0]
+            what = module.name if module.asname or isinstance(statement, ast.ImportFrom) else bound
+            full = f"{statement.module}.{what}" if isinstance(statement, ast.ImportFrom) else what
+            if f"torch.cuda.{name}" == full or f"torch.cuda.{name}".startswith(f"{full}."):
+                return bound + f"torch.cuda.{name}"[len(full) :]
+    used = any(isinstance(node, ast.Name) and node.id == "torch" for node in ast.walk(tree))
+    return f"torch.cuda.{name}" if used else ""  # imported in another cell of a notebook
+
+
+def _imports(tree: ast.Module, line: int, *, in_function: bool) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Give the imports that a line sees: in the functions around it above it, and outside of all functions."""
+    inner, nodes = list[ast.Import | ast.ImportFrom](), list[tuple[ast.AST, bool]]([(tree, False)])
+    outer = list[ast.Import | ast.ImportFrom]()
+    while nodes:
+        node, local = nodes.pop()
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            if node.lineno < line or (in_function and not local):
+                (inner if local else outer).append(node)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            if _has(node, line):
+                nodes += [(part, True) for part in node.body]
+        elif isinstance(node, ast.Module | ast.stmt | ast.excepthandler | ast.match_case):
+            nodes += [(part, local) for part in ast.iter_child_nodes(node)]
+    yield from inner
+    yield from outer
+
+
 def mentions(file: str, line: int, name: str) -> bool:
     """Tell whether the statement at a line uses a name."""
     found = _statement(file, line)

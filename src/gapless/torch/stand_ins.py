@@ -191,6 +191,7 @@ def _patch_cuda(patches: Patches, device: DryDevice) -> None:
     for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
         patches.put(cuda.nvtx, name, lambda *_, **__: 0)
     patches.put(cuda.nvtx, "range", _no_context)
+    patches.put(torch.autograd.profiler, "emit_nvtx", _no_context)
     for module, names in (
         (cuda.streams, ("Stream", "ExternalStream", "Event")),
         (cuda.graphs, ("CUDAGraph", "graph", "graph_pool_handle", "is_current_stream_capturing")),

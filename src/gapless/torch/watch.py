@@ -28,6 +28,9 @@ _TOUCH_NOTHING = frozenset(
      "sym_numel", "sym_storage_offset", "is_same_size", "has_same_storage_numel", "_has_compatible_shallow_copy_type")
 )  # fmt: skip
 _ALLOCATE = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"))
+# The first tensor says how the new one looks, and is not read.
+_LIKE = frozenset(("ones_like", "zeros_like", "full_like", "rand_like", "randn_like", "randint_like", "new_ones",
+                   "new_zeros", "new_full"))  # fmt: skip
 _OURS = frozenset(("aten", "prims", "prim", "quantized", "torchvision", "inductor"))  # operators that use one stream
 # Operators behind which the host waits for the stream: always, and by what they are given (``_waits``).
 _SYNC = frozenset(("_local_scalar_dense", "equal", "is_nonzero", "nonzero", "masked_select", "unique_dim", "_unique2",
@@ -78,6 +81,7 @@ class _Known:
     collective: bool = False
     sync: bool = False
     copies: bool = False
+    composite: bool = False  # is made of other operators, whatever the device
     idle: bool = False  # touches no bytes: views, questions
 
 
@@ -154,13 +158,18 @@ class Watch(TorchDispatchMode):
         if types and _has_own_dispatch(types):
             return NotImplemented  # a subclass turns it into operations on plain tensors; those come here again
         known = self._known.get(func) or self._learn(func)
-        if self._first.asleep or known.idle:
+        if self._first.asleep:
+            return self.device.run(func, args, kwargs)
+        if known.composite:  # in inference mode it comes as it is called; elsewhere autograd has taken it apart
+            with self:
+                return func.decompose(*args, **kwargs)
+        if known.idle:
             return self.device.run(func, args, kwargs)
         if known.name == "record_stream":
             with self.lock:
                 self.memory(args[0]).recorded.add(self.device.number_of(args[1]))
             return self.device.run(func, args, kwargs)
-        given = _given(args, kwargs)
+        given = _given(args[1:] if known.name in _LIKE else args, kwargs)
         result = self.device.run(func, args, kwargs)
         made = _given((result,))
         with self.lock:
@@ -374,6 +383,7 @@ class Watch(TorchDispatchMode):
             foreign=not ours and space not in ("c10d", "profiler"),
             collective=space in ("c10d", "_c10d_functional"),
             sync=name in _SYNC and space == "aten",
+            composite=torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"),
             copies=ours and name in ("copy_", "_to_copy", "_copy_from"),
             idle=(ours and name in _TOUCH_NOTHING)
             or (bool(schema.returns) and not writes and all(r.alias_info is not None for r in schema.returns)),
