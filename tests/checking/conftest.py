@@ -30,7 +30,7 @@ SIGNATURES = {0x1000: "scale(float*, float const*)", 0x1200: "sum(float*)"}
 # Calls beyond those of ``recordings``, and the numbers of all.
 MORE = {90: "cudaLaunchHostFunc_v10000", 91: "cudaStreamAddCallback_v5000", 92: "cuStreamWaitValue32_v2",
         93: "cudaIpcOpenEventHandle_v4010", 94: "cuMemMap", 95: "cudaMemcpyPeer_v4000", 96: "cudaMemcpyPeerAsync_v4000",
-        97: "cudaMemcpy3DAsync_v3020"}  # fmt: skip
+        97: "cudaMemcpy3DAsync_v3020", 98: "cudaDeviceReset_v3020"}  # fmt: skip
 CBID = recordings.CBID | {name.partition("_")[0]: cbid for cbid, name in MORE.items()}
 
 

@@ -269,6 +269,17 @@ def test_a_successful_query_orders_what_was_over(program: Callable[..., Any]) ->
         assert len(run.check().findings) == expected
 
 
+def test_a_query_that_seems_to_return_just_before_the_end_saw_it(program: Callable[..., Any]) -> None:
+    """The clocks of host and device agree to some microseconds only, and a program that polls goes on at once."""
+    for early, races in ((3_000, 0), (30_000, 1)):
+        run = program()
+        run.h2d(A, P, X)  # ends at 62.5 us
+        run.until(62_500 - 2_000 - early)
+        run.query()
+        run.d2h(B, Y, P)
+        assert len(run.check().findings) == races
+
+
 def test_a_query_says_nothing_of_what_was_still_going_on(program: Callable[..., Any]) -> None:
     run = program()
     run.h2d(A, P, X)
@@ -482,11 +493,12 @@ def test_each_device_is_waited_for_by_its_own_synchronise(program: Callable[...,
         assert said(run.check()) == raced
 
 
-def test_a_synchronise_of_a_device_that_is_not_told_is_for_all(program: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("api", ["cudaDeviceSynchronize", "cudaDeviceReset"])
+def test_a_call_that_waits_for_a_device_that_is_not_told_is_for_all(program: Callable[..., Any], api: str) -> None:
     run = program()
     run.h2d(A, P, X)
     run.h2d(C, Q, Y)
-    run.call("cudaDeviceSynchronize")  # CUPTI has no record of the wait itself
+    run.call(api)  # CUPTI has no record of the wait itself
     run.d2h(B, X, P + 0x10000)
     run.d2h(D, Y, Q + 0x10000)
     assert run.check().findings == ()

@@ -109,7 +109,8 @@ def play(run: Any, random: Random, judge: Judge) -> None:
         elif asked == "query":
             run.until(run.now + random.choice((0, 60_000, 200_000)))
             run.query()
-            judge.call(*(op for op, end in over.items() if end < run.now))
+            seen = run.now - 500 + 10_000  # the call's end, and what the clocks may differ by
+            judge.call(*(op for op, end in over.items() if end <= seen))
 
 
 @pytest.mark.parametrize("seed", range(150))

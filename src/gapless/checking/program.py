@@ -34,8 +34,11 @@ _CALL_OF = {
 _COPY_CALLS = (CallKind.COPY_SYNC, CallKind.COPY_ASYNC, CallKind.MEMSET_SYNC, CallKind.MEMSET_ASYNC)
 MOVES = (OpKind.H2D, OpKind.D2H, OpKind.D2D, OpKind.P2P, OpKind.H2H, OpKind.MEMSET)
 _SUCCESS = (0, -1)  # returned, or not known
+_SKEW = 10_000  # ns by which the device's clock may be ahead of the host's: what seems to end then may be over already
 # Calls that let a stream wait for what no event stands for: a value in memory, a semaphore of another API.
 _BLIND_WAITS = re.compile(r"(?:cuda|cu)(?:StreamWaitValue|StreamBatchMemOp|WaitExternalSemaphores)")
+# Calls that end all there is on a device, its work included.
+_ENDS = re.compile(r"(?:cuda|cu)(?:DeviceReset|CtxDestroy|DevicePrimaryCtxReset)")
 # With these, an event may have been recorded where the recording does not see it: in another process, by a graph.
 _UNSEEN_RECORDS = re.compile(r"(?:cuda|cu)(?:IpcOpenEventHandle|GraphLaunch)")
 # With these, memory that was freed may be there again without an allocation that the recording sees.
@@ -158,8 +161,8 @@ class _Builder:
         elif kind in _ALLOCATIONS or kind in _FREES:
             # Another thread's free may lie within the call that hands the memory out again: it began before this ends.
             yield from self._allocation(call, kind, end if kind in _ALLOCATIONS else begin)
-        elif kind == CallKind.SYNC_DEVICE:
-            yield from (_Item(end, call, kind, device=device) for device in self._devices(call))
+        elif kind == CallKind.SYNC_DEVICE or _ENDS.match(self._apis[int(self.calls.name[call])]):
+            yield from (_Item(end, call, CallKind.SYNC_DEVICE, device=device) for device in self._devices(call))
         elif _BLIND_WAITS.match(self._apis[int(self.calls.name[call])]):
             yield from self._for_all(MarkKind.WAIT, call, -1, begin, end)
         else:
@@ -285,7 +288,7 @@ class _Builder:
         told: dict[tuple[int, int], int] = {}  # stream, number of the query: its last operation that was over
         for at, item in enumerate(items):
             if item.row >= 0:
-                query = int(np.searchsorted(ends, self.ops.end[item.row]))
+                query = int(np.searchsorted(ends, self.ops.end[item.row] - _SKEW))
                 if query < len(ends):
                     told[item.stream, query] = at
         for (stream, query), at in told.items():
@@ -312,7 +315,7 @@ class _Builder:
         return [
             item
             for (stream, at), begin in told.items()
-            for item in self._known(items[at], stream, max(begin, int(self.ops.end[items[at].row])))
+            for item in self._known(items[at], stream, max(begin, int(self.ops.end[items[at].row]) - _SKEW))
         ]
 
     def _known(self, item: _Item, stream: int, time: int) -> Iterator[_Item]:

@@ -60,13 +60,14 @@ _MEMORIES = {
 _START, _END = 2, 4  # flags of markers
 
 _NO_TEXT = "Named {events} by a number: the recording has no text for it."
+_NO_CLOCK = "Put a process whose clock was not recorded on the clock of another."
 _ENDLESS = "Left out {events}: NVTX ranges that were still open when the recording ended."
 
 
 def timeline(processes: Processes, source: str, losses: Losses) -> Timeline:
     """Make the Timeline of a recording in which at least one process stands."""
     every, strings = processes.all, processes.strings
-    clocks = [_clock(process) for process in every]
+    clocks = _clocks(every, losses)
     unwanted = [_after_the_end(process) for process in every]
 
     def table(kind: Kind) -> Columns:
@@ -142,18 +143,30 @@ def _after_the_end(process: Process) -> Int64 | None:
     return np.concatenate([table["correlationId"][table["start"] >= until] for table in tables])
 
 
-def _clock(process: Process) -> tuple[int, int | None]:
-    """Give what to add to CUPTI's times of a process for the machine's monotonic clock, and for the wall clock more.
+def _clocks(processes: Sequence[Process], losses: Losses) -> list[tuple[int, int | None]]:
+    """Give for each process what to add to CUPTI's times for the monotonic clock, and what more for the wall clock.
+
+    CUPTI's clocks in the processes of a machine agree but for some microseconds: one of which nothing is told takes
+    another's, as without one its times would lie years away.
+    """
+    told = [_clock(process) for process in processes]
+    known = next((clock for clock in told if clock is not None), None)
+    if known is None:
+        return [(0, None)] * len(told)
+    losses.add(_NO_CLOCK, told.count(None))
+    return [known if clock is None else clock for clock in told]
+
+
+def _clock(process: Process) -> tuple[int, int] | None:
+    """Give what to add to CUPTI's times of a process; None where it does not say.
 
     Medians: a row that was damaged, or taken while the process was held up, must not move everything.
     """
     rows = process.rows(Type.CLOCK)
-    if not len(rows):
-        return 0, None
     cupti, real, monotonic = (rows[name].astype(np.int64) for name in ("cupti", "realtime", "monotonic"))
     usable = np.all([(column > 0) & (column < FARTHEST) for column in (cupti, real, monotonic)], axis=0)
     if not usable.any():
-        return 0, None
+        return None
     return _middle((monotonic - cupti)[usable]), _middle((real - monotonic)[usable])
 
 

@@ -415,3 +415,13 @@ def test_a_synchronise_says_which_device_it_waits_for(made: SimpleNamespace) -> 
         ]
     marks = made.read(made.begun().records(records).end()).marks
     assert marks.device.tolist() == [0, 1, -1]
+
+
+def test_a_process_without_a_clock_is_put_on_that_of_another(made: SimpleNamespace) -> None:
+    """Where its rows are damaged its times would else lie years from those of the others."""
+    first = made.begun().records([made.kernel(0, 500, 1)])
+    second = made.begun(2000).records([made.kernel(2_000, 2_500, 1)])
+    first.data += second.data[32:].replace(bytes.fromhex(f"{made.B:016x}")[::-1] * 2, bytes(16))
+    timeline = made.read(first)
+    assert (timeline.ops.start.tolist(), timeline.ops.end.tolist()) == ([0, 2_000], [500, 2_500])
+    assert timeline.lost == ("Put a process whose clock was not recorded on the clock of another.",)
