@@ -640,6 +640,80 @@ def test_kinds_with_a_way_of_their_own_to_move() -> None:
     assert checking.result.findings == []
 
 
+class Plain:
+    """Moves by a method that takes a device and nothing else."""
+
+    def __init__(self, x: Any) -> None:
+        self.x = x
+        self.pin_memory = True  # no method of that name
+
+    def to(self, device: Any) -> Plain:
+        return Plain(self.x.to(device))
+
+
+Edge = namedtuple("Edge", ["src", "to"])
+
+
+@dataclass
+class Letter:
+    text: torch.Tensor
+    to: str
+
+
+def test_what_is_called_to_but_moves_nothing() -> None:
+    with gt.check(dry=True) as checking:
+        plain, edge, letter = gt.prefetch(
+            [Plain(torch.ones(3)), Edge(torch.ones(3), torch.ones(3)), Letter(torch.ones(3), "you")]
+        )
+        assert type(plain) is Plain
+        assert plain.x.is_cuda
+        assert edge.to.is_cuda
+        assert edge.src.is_cuda
+        assert letter.text.is_cuda
+        assert letter.to == "you"
+    assert checking.result.findings == []
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_what_requires_a_gradient_does_so_on_the_device(pinned: bool) -> None:
+    def points(gpu: Simulated) -> Iterator[Any]:
+        for i in range(STEPS):
+            x = torch.full((8,), float(i))
+            yield (gpu.pin(x) if pinned else x).requires_grad_(), torch.ones(2)
+
+    gpu = Simulated(2)
+    for i, (x, y) in enumerate(prefetcher(points(gpu), gpu)):
+        gpu.finish()
+        assert x.is_leaf
+        assert not y.requires_grad
+        (gradient,) = torch.autograd.grad((x**2).sum(), x)
+        assert gradient.tolist() == [2.0 * i] * 8
+    with torch.no_grad():
+        assert not any(x.requires_grad for x, _ in prefetcher(points(gpu), gpu))
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_a_transform_runs_in_the_modes_of_the_loop(pinned: bool) -> None:
+    def modes(_: Any) -> tuple[Any, ...]:
+        found = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cuda")
+        return *found, torch.get_autocast_dtype("cuda") if found[2] else None
+
+    def all_of(gpu: Simulated) -> set[Any]:
+        return set(prefetcher(numbers(gpu, pinned=pinned), gpu, transform=modes))
+
+    gpu = Simulated(1)
+    assert all_of(gpu) == {(True, False, False, None)}
+    with torch.no_grad():
+        assert all_of(gpu) == {(False, False, False, None)}
+    with torch.inference_mode():
+        assert all_of(gpu) == {(False, True, False, None)}
+    torch.set_autocast_enabled("cuda", True)  # torch.autocast would not without a GPU
+    try:
+        assert all_of(gpu) == {(True, False, True, torch.float16)}
+    finally:
+        torch.set_autocast_enabled("cuda", False)
+
+
 def test_inside_inference_mode() -> None:
     with gt.check(dry=True) as checking, torch.inference_mode():
         for result in gt.to_host(x * 2 for x in gt.prefetch([torch.ones(4) for _ in range(8)])):

@@ -179,3 +179,11 @@ def test_what_is_returned_and_mentioned(tmp_path: Path) -> None:
     assert [mentions(file, line, "x") for line in (2, 3, 4, 5)] == [True, True, True, False]
     assert mentions(file, 3, "x.real")
     assert not mentions(file, 3, "y")  # of a header, not of what is inside
+
+
+def test_a_file_that_is_equal_to_another_without_a_source_has_its_names(tmp_path: Path) -> None:
+    text = "x = here()\n"
+    codes = [compile(text, name, "exec") for name in ("<nowhere>", str(tmp_path / "program.py"))]
+    (_, at), *_ = met(tmp_path, text)
+    assert codes[0] == codes[1]
+    assert [given_name(code, at) for code in codes] == ["", "x"]

@@ -42,7 +42,7 @@ def map_tensors(batch: Any, change: Callable[[torch.Tensor], Any], whole: Callab
         return {key: map_tensors(item, change, whole) for key, item in batch.items()}
     if type(batch) in _LEAVES:
         return batch
-    if whole is not None and hasattr(batch, "to"):
+    if whole is not None and callable(getattr(batch, "to", None)):  # an item or field may have that name too
         return whole(batch)
     if isinstance(batch, tuple) and hasattr(batch, "_fields") and not hasattr(batch, "__dict__"):  # a plain named tuple
         return tuple.__new__(type(batch), [map_tensors(item, change, whole) for item in batch])

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -72,6 +73,22 @@ class _Slot:
         """Take note of a stream that uses it."""
         if stream not in self.named:
             self.named.append(stream)
+
+
+def _modes() -> Callable[[], AbstractContextManager[Any]]:
+    """Give what a thread of ours has to enter for PyTorch to do there what it does here: a transform may ask for it."""
+    gradients, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+    casts, to = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
+
+    @contextmanager
+    def enter() -> Iterator[None]:
+        torch.set_autocast_enabled("cuda", casts)
+        torch.set_autocast_dtype("cuda", to)
+        torch.set_autocast_cache_enabled(False)  # the thread has no block at whose end the cache would be emptied
+        with torch.inference_mode(inference), torch.set_grad_enabled(gradients):
+            yield
+
+    return enter
 
 
 class Ring:
@@ -166,8 +183,11 @@ class Ring:
             target = slot.buffers[at].again(tensor) if at < len(slot.buffers) else None
             if target is None:
                 target = self._place(slot, at, tensor)
-            pairs.append((tensor.detach() if tensor.requires_grad else tensor, target))
-            return target
+            if not tensor.requires_grad:
+                pairs.append((tensor, target))
+                return target
+            pairs.append((tensor.detach(), target))
+            return target.detach().requires_grad_() if torch.is_grad_enabled() else target
 
         def mark(obj: Any) -> Any:
             elsewhere.append(obj)
@@ -227,13 +247,16 @@ class Ring:
                 slot.staging[at].renew()
             self._stats.staged += slot.staging[at].bytes
 
+        as_here = _modes()
+
         def issue() -> None:
-            for at in unpinned:
-                source, target = pairs[at]
-                staged = slot.staging[at].like(source)
-                staged.copy_(source)
-                pairs[at] = staged, target
-            self._issue(slot, pairs, moved, elsewhere)
+            with as_here():
+                for at in unpinned:
+                    source, target = pairs[at]
+                    staged = slot.staging[at].like(source)
+                    staged.copy_(source)
+                    pairs[at] = staged, target
+                self._issue(slot, pairs, moved, elsewhere)
 
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="gapless-pin")
@@ -252,7 +275,7 @@ class Ring:
         gpu, made = self._gpu, list[Any]()
 
         def move(obj: Any) -> Any:
-            pinned = obj.pin_memory() if hasattr(obj, "pin_memory") else obj
+            pinned = obj.pin_memory() if callable(getattr(obj, "pin_memory", None)) else obj
             slot.sources.append(pinned)
             made.append(gpu.moved(pinned))
             return made[-1]

@@ -24,14 +24,18 @@ _LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 _UNNAMED = ("<lambda>", "<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")  # code that no line can be added to
 
 
-@lru_cache(maxsize=4096)
 def given_name(code: CodeType, at: int) -> str:
     """Give the name that a statement gives to what its instruction at this offset makes; empty if none.
 
     ``x`` of ``x = torch.empty(4)``, ``self.side`` of ``self.side, e = Stream(), Event()``, ``sides[1]`` of ``sides =
     [Stream(), Stream()]``, but of ``sides = [Stream() for _ in range(9)]``: "one of sides".
     """
-    span, tree = _span(code, at), _tree(code.co_filename)
+    return _given_name(code.co_filename, code, at)
+
+
+@lru_cache(maxsize=4096)
+def _given_name(file: str, code: CodeType, at: int) -> str:  # code of two files may be equal
+    span, tree = _span(code, at), _tree(file)
     if span is None or tree is None:
         return ""
     for node in ast.walk(tree):

@@ -138,8 +138,13 @@ class Cuda:
         return isinstance(stream, torch.cuda.Stream) and stream.device_index == self.device.index
 
     def moved(self, obj: Any) -> Any:
-        """``obj.to(device, non_blocking=True)``."""
-        return obj.to(self.device, non_blocking=True)
+        """``obj.to(device, non_blocking=True)``; of a class that knows no such argument, ``obj.to(device)``."""
+        try:
+            return obj.to(self.device, non_blocking=True)
+        except TypeError as problem:
+            if "non_blocking" not in str(problem):
+                raise
+        return obj.to(self.device)
 
     def copy(self, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]], stream: Any) -> None:
         """``cudaMemcpyAsync``."""
