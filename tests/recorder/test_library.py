@@ -191,6 +191,10 @@ def test_bad_calls_run_nothing(
     assert "1MiB or more" in wrong(capsys, "--max-size", "1KiB", *run)
     assert "from 0 on" in wrong(capsys, "--for", "-1", *run)
     assert "seconds, from 0" in wrong(capsys, "--for", "99999999", *run)
+    for option in ("--for", "--max-size"):
+        assert f"{option} names no" in wrong(capsys, option, "0", *run)
+    assert "--range names no range" in wrong(capsys, "--range", "", *run)
+    assert "--range and --after exclude each other" in wrong(capsys, "--range", "step", "--after", "1s", *run)
     assert "is a profiler" in wrong(capsys, "--", "/opt/bin/nsys", "profile", "x")
     monkeypatch.setenv("CUDA_INJECTION64_PATH", "/opt/nsight/libToolsInjection64.so")
     assert "another tool watches" in wrong(capsys, *run)

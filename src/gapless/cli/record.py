@@ -60,11 +60,19 @@ def record(
 
     if not command:
         raise GaplessError("There is no program to record: gapless record -- python train.py")
+    lasts, most = nanoseconds("--for", for_, bare="s"), None if max_size is None else parse_size(max_size)
+    for option, value, what in (
+        ("--for", lasts, "no time"),
+        ("--max-size", most, "no byte"),
+        ("--range", range_, "no range"),
+    ):
+        if value is not None and not value:
+            raise GaplessError(f"{option} names {what}: nothing would be recorded. Leave it out to record all.")
     settings = Settings(
         after=(nanoseconds("--after", after, bare="s") or 0) / 1e9,
-        seconds=(nanoseconds("--for", for_, bare="s") or 0) / 1e9,
+        seconds=(lasts or 0) / 1e9,
         range=range_ or "",
-        max_size=parse_size(max_size) if max_size else 0,
+        max_size=most or 0,
         lines=not no_lines,
         addresses=addresses,
     )

@@ -94,6 +94,10 @@ def check(command: Sequence[str], settings: Settings) -> str:
         raise GaplessError(f"--max-size {settings.max_size} bytes hold no recording: give 1MiB or more.")
     if not all(0 <= seconds <= _LONGEST for seconds in (settings.after, settings.seconds)):
         raise GaplessError(f"--after and --for are seconds, from 0 to {_LONGEST:,}.")
+    if settings.range and settings.after:
+        raise GaplessError(
+            "--range and --after exclude each other: a recording begins with the range, or at that time."
+        )
     if settings.max_size > _LARGEST:
         raise GaplessError("--max-size is more than any file can hold.")
     program = shutil.which(command[0])
