@@ -668,7 +668,7 @@ def test_nothing_races_in_what_is_left_is_no_pass(
         "max-size": whole + ended("max-size"), "file-full": whole + ended("file-full"),
     }[how])  # fmt: skip
     found = check(path)
-    assert (found.ok, found.races, len(found.missing) > 0) == (False, False, True)
+    assert (found.ok, found.has_races, len(found.missing) > 0) == (False, False, True)
     assert found.to_dict()["missing"] == list(found.missing)
     capsys.readouterr()
     for options in ([], ["--json"]):

@@ -69,14 +69,14 @@ class RecordingCheck:
     lost: tuple[str, ...] = ()
 
     @property
-    def races(self) -> bool:
+    def has_races(self) -> bool:
         """Whether there is an exact finding that breaks a contract: what is merely possible is none."""
         return any(f.exact and f.kind <= RaceClass.UNALLOCATED for f in self.findings)
 
     @property
     def ok(self) -> bool:
         """Whether nothing races in a whole recording: where a part is missing, nobody knows."""
-        return not (self.races or self.missing)
+        return not (self.has_races or self.missing)
 
     @property
     def missing(self) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ def _status(played: Simulation | Check | RecordingCheck) -> int:
         return DONE
     from gapless.checking.recordings import RecordingCheck
 
-    if not isinstance(played, RecordingCheck) or played.races:
+    if not isinstance(played, RecordingCheck) or played.has_races:
         return FAILED
     complain(f"Part of {played.source} is missing: whether the program is free of races is not known.")
     return WRONG
