@@ -156,7 +156,8 @@ def check(
 
     Of a recording with addresses (``gapless record --addresses``; its file, or as loaded) ``findings`` holds what was
     found: exact between copies, memsets, allocations and frees, possible where a kernel's argument points. ``ok`` says
-    that none is exact and nothing is missing from the recording; ``missing`` says what is. Raises GaplessError for a timeline that holds no addresses.
+    that none is exact and nothing is missing from the recording; ``missing`` says what is. Raises GaplessError for a
+    timeline that holds no addresses.
 
     Either check prints itself: both accesses of each race, why nothing orders them, and the shortest repair.
     """
