@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -184,6 +185,75 @@ def test_watches_threads() -> None:
         thread.join()
 
     assert causes(program) == [("missing-wait", "error")]
+
+
+def test_watches_what_a_pool_is_given_that_began_before() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(int).result()
+
+        def program() -> None:
+            side, x = torch.cuda.Stream(), filled()
+
+            def work() -> None:
+                assert torch.cuda.current_stream() == torch.cuda.default_stream()
+                with torch.cuda.stream(side):
+                    x.mul_(2)
+
+            pool.submit(work).result()
+            ThreadPoolExecutor(1).submit(work).result()
+
+        found = check(program)
+        assert [finding.cause.slug for finding in found.findings] == ["missing-wait"]
+        assert not any("threads" in note for note in found.notes)
+        pool.submit(int).result()  # as before
+
+
+def test_a_thread_that_outlives_the_check_is_left_alone() -> None:
+    def work() -> torch.device:
+        return (torch.ones(3, device=torch.tensor(0.0).device) * 2).device
+
+    with ThreadPoolExecutor(1) as pool:
+        with gt.check(dry=True) as checking:
+            assert pool.submit(lambda: torch.ones(3, device="cuda").device.type).result() == "cuda"
+        before = checking.result.operations
+        assert pool.submit(work).result().type == "cpu"
+        if not torch.cuda.is_available():
+            with pytest.raises(AssertionError, match=r"not compiled with CUDA|NVIDIA driver"):
+                pool.submit(lambda: torch.ones(3, device="cuda")).result()
+        with gt.check(dry=True) as again:
+            assert pool.submit(lambda: torch.ones(3, device="cuda").device.type).result() == "cuda"
+    assert checking.log.operations == before
+    assert again.result.operations == 1
+
+
+def test_a_thread_of_the_program_that_began_before_is_noted() -> None:
+    end, begun = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        end.wait()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    begun.wait()
+    try:
+        found = check(filled)
+    finally:
+        end.set()
+        thread.join()
+    ((note, places),) = found.notes.items()
+    assert "threads" in note
+    assert places[0].startswith(__file__)
+
+
+def test_casts_that_are_not_made_are_noted() -> None:
+    def program() -> None:
+        with torch.autocast("cuda"):
+            filled().mul(2).mul(2)
+
+    ((note, places),) = check(program).notes.items()
+    assert "torch.autocast" in note
+    assert len(places) == 1
 
 
 def test_pretends_a_gpu_and_puts_all_back() -> None:

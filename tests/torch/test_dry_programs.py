@@ -168,10 +168,29 @@ def saved_and_loaded_in_memory() -> None:
     assert copy.deepcopy(model).weight.is_cuda
 
 
+def old_names_of_types() -> None:
+    kind = torch.cuda.FloatTensor if torch.cuda.is_available() else torch.FloatTensor
+    valid = kind(6, 1).fill_(1.0)
+    images = torch.ones(6, 4).type(kind)
+    assert valid.shape == (6, 1)
+    assert isinstance(images, torch.cuda.FloatTensor)
+    assert not isinstance(images, torch.cuda.HalfTensor)
+    assert not isinstance(torch.ones(3), kind)
+    assert torch.cuda.LongTensor([1, 2]).dtype == torch.int64
+    assert images.type() == "torch.cuda.FloatTensor"
+    assert torch.ones(3).type() == "torch.FloatTensor"
+    assert images.type("torch.cuda.HalfTensor").dtype == torch.float16
+    assert not images.type(torch.FloatTensor).is_cuda
+    assert torch.ones(3).type(torch.LongTensor).dtype == torch.int64
+    assert images.type(torch.int64).is_cuda
+    assert images.new(2, 3).is_cuda
+
+
 GOES_THROUGH: list[Program] = [
     contexts_are_entered_again, classes_are_classes, memory_and_clocks_are_asked, a_default_device_is_the_gpu,
     masks_choose, sizes_depend_on_values, numbers_become_tensors, numpy_is_given_a_copy, functions_are_transformed,
     tensors_wrap_others, lengths_stay_on_the_host, norms_are_clipped, saved_and_loaded_in_memory,
+    old_names_of_types,
 ]  # fmt: skip
 
 

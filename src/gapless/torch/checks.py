@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+import sysconfig
 import threading
 from collections.abc import Iterator
+from concurrent.futures.thread import _WorkItem
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -89,6 +91,7 @@ class Check:
             if "torch._dynamo" in sys.modules:  # what was compiled before runs operation by operation too
                 self._stack.enter_context(torch.compiler.set_stance("force_eager"))
             self._stack.enter_context(_host_views(self.log, watch))
+            _note_threads(self.log)
         except BaseException:
             self._stack.close()
             _running.remove(self)
@@ -98,6 +101,8 @@ class Check:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
         _running.remove(self)
+        if self.watch is not None:
+            self.watch.over = True
         log = self.log
         findings = judge(log)
         if log.full:
@@ -124,22 +129,52 @@ def _entered(mode: Any) -> ExitStack:
 
 @contextmanager
 def _in_threads(modes: Any) -> Iterator[None]:
-    """Watch threads that are started from now on as well; processes that are forked are not watched."""
+    """Watch threads that are started from now on as well, and pools; processes that are forked are not watched."""
     patches, here = Patches(), os.getpid()
     real = threading.Thread._bootstrap_inner  # pyright: ignore[reportAttributeAccessIssue]
+    real_run = _WorkItem.run
+    watched = threading.local()
+    watched.by_us = True
 
     def begin(self: threading.Thread) -> None:
         if os.getpid() != here:
             real(self)
             return
+        watched.by_us = True
         with modes():
             real(self)
 
+    def run(self: Any) -> None:
+        """Do what a pool was given, which may have begun its threads before."""
+        if os.getpid() != here or hasattr(watched, "by_us"):
+            real_run(self)
+            return
+        with modes():
+            real_run(self)
+
     patches.put(threading.Thread, "_bootstrap_inner", begin)
+    patches.put(_WorkItem, "run", run)
     try:
         yield
     finally:
         patches.undo()
+
+
+_THREADS = "threads that the program began before the check: what they do is not seen"
+_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+def _note_threads(log: Log) -> None:
+    """Note threads that are in the midst of the program's own code: nothing can watch those."""
+    frames = sys._current_frames()
+    for thread in threading.enumerate():
+        frame = frames.get(thread.ident or 0) if thread is not threading.current_thread() else None
+        while frame is not None:
+            file = frame.f_code.co_filename
+            if not file.startswith((*_LIBRARIES, "<frozen")):
+                log.note(_THREADS, f"{file}:{frame.f_lineno}")
+                break
+            frame = frame.f_back
 
 
 @contextmanager

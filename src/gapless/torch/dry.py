@@ -21,6 +21,9 @@ from .stacks import Stack
 
 STREAM = "gapless stream"  # under which a node of the autograd graph keeps the stream of its forward operation
 _MADE_UP = "values read back from the device are made up (zeros): what the program decides by them is not followed"
+_CASTS = (
+    "torch.autocast: operations keep the types of what they are given; its casts, which streams share, are not seen"
+)
 _SIZES = "sizes that depend on values on the device are made up: as large as they can be, where that is known"
 
 
@@ -33,6 +36,7 @@ class DryDevice:
         self._pinned: dict[int, Any] = {}  # storage -> what tells of its end
         self._registered: list[tuple[int, int]] = []  # ranges of addresses given to cudaHostRegister
         self._made_up: dict[int, Any] = {}
+        self.casts = False  # whether torch.autocast was met
 
     def holds(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor lies on the device."""
@@ -91,6 +95,11 @@ class DryDevice:
         key = storage._cdata
         self._made_up[key] = weakref.ref(storage, lambda _: self._made_up.pop(key, None))
         return tensor
+
+    def noted_casts(self) -> None:
+        """Note that the program asks for casts that are not made."""
+        self.casts = True
+        self.log.note(_CASTS, where())
 
     # ------------------------------------------------------------------------------------------------ one operation
 

@@ -18,10 +18,12 @@ from . import pretend
 from .currents import forget
 from .dry import STREAM, DryDevice, metadata_of
 from .meta import META, NotFollowedError, as_meta, is_meta, pretends
+from .old_types import patch_old_types
 from .patches import Patches
 from .pretend import DEVICE, Stream, where
 from .saving import patch_saving
 from .stacks import here
+from .watch import Watch
 
 _real_data: Any = torch._C.TensorBase.data  # pyright: ignore[reportAttributeAccessIssue]
 _real_device = torch._C.TensorBase.device.__get__  # pyright: ignore[reportAttributeAccessIssue]
@@ -33,13 +35,16 @@ _BY_NUMBER: dict[Any, int] = {torch.Tensor.to: 1, _parse_to: 0}
 class PretendMode(TorchFunctionMode):
     """Send what names the GPU to the meta device, and let nodes of the autograd graph keep their stream."""
 
-    def __init__(self, device: DryDevice) -> None:
+    def __init__(self, device: DryDevice, watch: Watch) -> None:
         super().__init__()
         self._device = device
+        self._watch = watch
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call a function of PyTorch."""
         kwargs = kwargs or {}
+        if self._watch.ended:
+            return func(*args, **kwargs)
         if func is torch.device:
             return func(f"cuda:{args[0]}") if args and type(args[0]) is int else func(*args, **kwargs)
         args = tuple(as_meta(value) for value in args)
@@ -53,6 +58,8 @@ class PretendMode(TorchFunctionMode):
         at = _BY_NUMBER.get(func)  # which argument may be a GPU's number
         if at is not None and len(args) > at and type(args[at]) is int:
             args = (*args[:at], as_meta(f"cuda:{args[at]}"), *args[at + 1 :])
+        if not self._device.casts and torch.is_autocast_enabled("cuda"):
+            self._device.noted_casts()
         result = _of_numbers(func, args, kwargs) if func in _FROM_NUMBERS else func(*args, **kwargs)
         if pin:
             self._device.pin(result)
@@ -102,7 +109,7 @@ def _label(result: Any, stream: Stream) -> None:
 
 
 @contextmanager
-def dry_run(device: DryDevice, watch: Any) -> Iterator[None]:
+def dry_run(device: DryDevice, watch: Watch) -> Iterator[None]:
     """Pretend a GPU: everything that ``torch.cuda`` says and does here, it says and does of the pretended one."""
     import torch._dynamo  # noqa: F401 # pyright: ignore[reportMissingImports] - optimizers load it; it would keep the stand-ins if it were loaded below
 
@@ -111,10 +118,10 @@ def dry_run(device: DryDevice, watch: Any) -> Iterator[None]:
     Stream.gpu = device.gpu
     forget()
     _patch_cuda(patches, device)
-    _patch_tensors(patches, device)
+    _patch_tensors(patches, device, watch)
     try:
         with ExitStack() as modes:
-            modes.enter_context(PretendMode(device))
+            modes.enter_context(PretendMode(device, watch))
             modes.enter_context(watch)
             yield
     finally:
@@ -122,10 +129,10 @@ def dry_run(device: DryDevice, watch: Any) -> Iterator[None]:
         forget()
 
 
-def modes_of_thread(device: DryDevice, watch: Any) -> ExitStack:
+def modes_of_thread(device: DryDevice, watch: Watch) -> ExitStack:
     """Give what a new thread has to enter."""
     modes = ExitStack()
-    modes.enter_context(PretendMode(device))
+    modes.enter_context(PretendMode(device, watch))
     modes.enter_context(watch.in_thread())
     return modes
 
@@ -308,7 +315,7 @@ def _named(device: Any) -> Any:
     return "cuda" if device is None else f"cuda:{device}" if isinstance(device, int) else device
 
 
-def _patch_tensors(patches: Patches, device: DryDevice) -> None:
+def _patch_tensors(patches: Patches, device: DryDevice, watch: Watch) -> None:
     tensor = torch.Tensor
 
     def cuda(self: torch.Tensor, device: Any = None, non_blocking: bool = False, **rest: Any) -> torch.Tensor:
@@ -400,7 +407,7 @@ def _patch_tensors(patches: Patches, device: DryDevice) -> None:
     engine = torch.autograd._engine_run_backward  # pyright: ignore[reportPrivateImportUsage]
 
     def run_backward(*args: Any, **kwargs: Any) -> Any:
-        with PretendMode(device):
+        with PretendMode(device, watch):
             return engine(*args, **kwargs)
 
     patches.put(torch.autograd, "_engine_run_backward", run_backward)
@@ -422,6 +429,7 @@ def _patch_tensors(patches: Patches, device: DryDevice) -> None:
     patches.put(torch, "allclose", allclose)
     patches.put(tensor, "allclose", allclose)
     patches.put(torch.testing, "assert_close", assert_close)
+    patch_old_types(patches)
     patch_saving(patches, device)
 
 

@@ -136,6 +136,7 @@ class Watch(TorchDispatchMode):
         self.capture: list[Capture] = twin.capture if twin else []  # at most one
         self._first = twin._first if twin else self
         self.asleep = False  # in a process that was forked: it is not part of the program; see ``sleeps``
+        self.over = False  # in a thread that goes on after the check
         self._known: dict[Any, _Known] = twin._known if twin else {}
         self._ends: dict[int, _End] = twin._ends if twin else {}
 
@@ -148,6 +149,11 @@ class Watch(TorchDispatchMode):
         """Whether nothing is watched, and the GPU must not be asked: this process was forked."""
         return self._first.asleep
 
+    @property
+    def ended(self) -> bool:
+        """Whether the check is over: a thread that began in it may go on."""
+        return self._first.over
+
     def in_thread(self) -> Watch:
         """Give what watches another thread and writes into the same log."""
         return Watch(self.log, self.device, self)
@@ -157,6 +163,8 @@ class Watch(TorchDispatchMode):
         kwargs = kwargs or {}
         if types and _has_own_dispatch(types):
             return NotImplemented  # a subclass turns it into operations on plain tensors; those come here again
+        if self._first.over:
+            return func(*args, **kwargs)
         known = self._known.get(func) or self._learn(func)
         if self._first.asleep:
             return self.device.run(func, args, kwargs)
