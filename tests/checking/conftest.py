@@ -151,6 +151,10 @@ class Program:
     def query(self, result: int = 0) -> None:
         self._call("cudaEventQuery", returnValue=result)
 
+    def open_range(self) -> None:
+        """Push an NVTX range, and never pop it."""
+        self._records.append(recordings.marker(2, self.now, 1, 0x3000))
+
     def until(self, time: int) -> None:
         self.now = max(self.now, time)
 

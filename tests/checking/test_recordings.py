@@ -678,6 +678,18 @@ def test_nothing_races_in_what_is_left_is_no_pass(
         assert err == f"gapless: Part of {path} is missing: whether the program is free of races is not known.\n"
 
 
+def test_a_range_that_was_still_open_at_the_end_is_no_part_that_is_missing(
+    program: Callable[..., Any], tmp_path: Path
+) -> None:
+    run = program()
+    run.h2d(A, P, X)
+    run.open_range()
+    found = check(run.timeline())
+    assert found.lost == ("Left out 1 event: NVTX ranges that were still open when the recording ended.",)
+    assert (found.ok, found.missing) == (True, ())
+    assert main(["check", str(tmp_path / "run.gapless")]) == 0
+
+
 def test_a_race_in_what_is_left_of_a_recording_is_found(program: Callable[..., Any], tmp_path: Path) -> None:
     run = program()
     run.h2d(A, P, X)

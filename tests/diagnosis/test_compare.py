@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -207,3 +208,16 @@ def test_from_the_shell(measured: Path, capsys, tmp_path: Path):
     status, out, err = run(capsys, "explain", before, "--save", tmp_path / "x.tape")
     assert status == 2
     assert "--apply" in err
+
+
+def test_gates_hold_of_a_timeline_in_which_a_text_was_mended(capsys, tmp_path: Path):
+    """A number that JSON does not have in what stands beside an event: all the work is there."""
+    whole = gzip.decompress(Path(ONE_STREAM).read_bytes()).decode()
+    mended = tmp_path / "mended.json"
+    mended.write_text(whole.replace('"args": {', '"args": {"loss": nan, ', 1))
+    report = gapless.explain(mended)
+    assert (len(report.lost), report.mended) == (1, report.lost)
+    assert report.lost[0].startswith("Mended 1 event")
+    assert report.wall_ms == gapless.explain(ONE_STREAM).wall_ms
+    assert run(capsys, "explain", mended, "--gate", "no default-stream-barrier")[0] == 0
+    assert run(capsys, "compare", ONE_STREAM, mended, "--gate", "no default-stream-barrier")[0] == 0

@@ -146,7 +146,7 @@ class _Builder:
         unseen = any(_UNSEEN_RECORDS.match(api) for api in self._apis.values())
         rows = np.flatnonzero((marks.kind == MarkKind.RECORD) & (marks.call >= 0))
         events, begins = marks.event[rows].tolist(), self.calls.start[marks.call[rows]].tolist()
-        if late or refused or unseen or missing(timeline.lost, timeline.unknown) or -1 in events:
+        if late or refused or unseen or missing(timeline) or -1 in events:
             return None
         return dict(sorted(zip(events, begins, strict=True), reverse=True))
 

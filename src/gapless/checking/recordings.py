@@ -58,7 +58,8 @@ class Finding:
 class RecordingCheck:
     """What the race check says of a recording. ``more``: there were more races than could be listed.
 
-    ``lost`` holds a sentence for everything that was damaged in the file and left out.
+    ``lost`` holds a sentence for everything that was damaged in the file and left out; ``mended`` are those by which
+    nothing is gone that the program asked of the GPU.
     """
 
     source: str
@@ -67,6 +68,7 @@ class RecordingCheck:
     unknown: tuple[Unknown, ...] = field(default=())
     more: bool = False
     lost: tuple[str, ...] = ()
+    mended: tuple[str, ...] = ()
 
     @property
     def has_races(self) -> bool:
@@ -81,7 +83,7 @@ class RecordingCheck:
     @property
     def missing(self) -> tuple[str, ...]:
         """Say what is not in the file though the program did it: a race may be among it, and so may a wait."""
-        return missing(self.lost, self.unknown)
+        return missing(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Give what was found as plain values: a versioned, stable form for JSON."""
@@ -104,7 +106,7 @@ def check(source: str | PathLike[str] | Timeline) -> RecordingCheck:
     """
     timeline = source if isinstance(source, Timeline) else load(source)
     if not (timeline.touches.kind <= TouchKind.ARGUMENT).any():
-        if lacks := missing(timeline.lost, timeline.unknown):
+        if lacks := missing(timeline):
             raise GaplessError(
                 f"Part of {timeline.source} is missing, and the rest does not say which memory its calls touch. "
                 f"{' '.join(lacks)}\nCheck the whole file, or record again: gapless record --addresses -- COMMAND"
@@ -132,6 +134,7 @@ def check(source: str | PathLike[str] | Timeline) -> RecordingCheck:
         unknown=tuple(_unknown(timeline, graphs, waits)),
         more=more,
         lost=timeline.lost,
+        mended=timeline.mended,
     )
 
 

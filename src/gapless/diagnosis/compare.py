@@ -153,7 +153,7 @@ def hold(report: Report, gates: Sequence[str]) -> tuple[Gate, ...]:
 
 def _unjudged(gates: Sequence[str], *reports: Report) -> tuple[Gate, ...]:
     """Give gates that do not hold where part of a timeline is missing: of the rest nobody knows what it stands for."""
-    cut = [report for report in reports if missing(report.lost, report.unknown)]
+    cut = [report for report in reports if missing(report)]
     return tuple(Gate(gate=text, holds=False, got=f"part of {cut[0].source} is missing") for text in gates if cut)
 
 

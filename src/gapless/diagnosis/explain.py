@@ -89,6 +89,7 @@ def explain(
         notes=(*notes, *predicted.notes),
         unknown=_unknown(case),
         lost=timeline.lost,
+        mended=timeline.mended,
         steps=_step_times(step_times(known, device=row, start=start, end=end)),
         replay=predicted.replay,
         together=predicted.together,
@@ -309,6 +310,7 @@ def _nothing(timeline: Timeline, row: int) -> Report:
         headline=headline,
         unknown=timeline.unknown,
         lost=timeline.lost,
+        mended=timeline.mended,
         timeline=timeline,
         device_row=row,
     )

@@ -184,6 +184,7 @@ class Report:
     notes: tuple[str, ...] = ()  # facts that are no findings: warm-up, other devices, what was left out of the window
     unknown: tuple[Unknown, ...] = ()
     lost: tuple[str, ...] = ()  # what was damaged in the source
+    mended: tuple[str, ...] = ()  # those of them by which nothing is gone that the program asked of the GPU
     steps: StepTimes | None = None
     replay: Replay | None = None
     together: Prediction | None = None

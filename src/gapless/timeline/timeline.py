@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
-from typing import Any, Self, TypeAlias, cast
+from typing import Any, Protocol, Self, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -248,9 +248,29 @@ class Unknown:
         return self.what in ("records-dropped", "unfinished", "calls-missing", "records-taken", "stuck")
 
 
-def missing(lost: tuple[str, ...], unknown: tuple[Unknown, ...]) -> tuple[str, ...]:
-    """Say what is damaged in a source, and what it lacks though the program did it."""
-    return (*lost, *(one.text for one in unknown if one.is_missing))
+class Told(Protocol):
+    """What says of its source what was damaged in it and what it cannot tell: a Timeline, and what is made of one."""
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """One sentence for each kind of damage."""
+        ...
+
+    @property
+    def mended(self) -> tuple[str, ...]:
+        """Those of ``lost`` by which nothing is gone that the program asked of the GPU."""
+        ...
+
+    @property
+    def unknown(self) -> tuple[Unknown, ...]:
+        """What the source cannot tell."""
+        ...
+
+
+def missing(told: Told) -> tuple[str, ...]:
+    """Say what is gone from a source by damage, and what it lacks though the program did it."""
+    gone = (sentence for sentence in told.lost if sentence not in told.mended)
+    return (*gone, *(one.text for one in told.unknown if one.is_missing))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -258,7 +278,8 @@ class Timeline:
     """What one run did. See the module's text for units and conventions.
 
     ``clock_ns`` is the wall clock (ns since 1970) of time 0 of the columns, or None. ``lost`` holds one sentence for
-    everything that was damaged in the source and left out. ``info`` holds the source's own facts by name.
+    everything that was damaged in the source and left out; ``mended`` are those of them by which nothing is gone that
+    the program asked of the GPU. ``info`` holds the source's own facts by name.
     """
 
     ops: Ops = field(default_factory=Ops.build)
@@ -276,6 +297,7 @@ class Timeline:
     info: Mapping[str, str | int] = field(default_factory=dict[str, "str | int"])
     unknown: tuple[Unknown, ...] = ()
     lost: tuple[str, ...] = ()
+    mended: tuple[str, ...] = ()
 
     def name_of(self, row: int) -> str:
         """Give the text of a ``name`` or ``stack`` column's value; empty for -1."""

@@ -31,7 +31,7 @@ def draw(comparison: Comparison, console: Console, options: ConsoleOptions) -> I
     yield Text()
     yield from page.prose(page.text(_headline(comparison), "bold"), indent=0)
     for label, report in (("before", before), ("after", after)):
-        if lost := missing(report.lost, report.unknown):
+        if lost := missing(report):
             yield from page.prose(page.foreign(f"Part of {label} is missing. {' '.join(lost)}"), indent=0)
     yield Text()
     yield page.line(f"{'':{_NAME}}{'before':>{_VALUE}}{'after':>{_VALUE}}", "dim")

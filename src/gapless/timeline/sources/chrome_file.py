@@ -258,7 +258,7 @@ class Events:
             better = mended(text)
             if (event := loose(better)) is None:
                 return self._several(text)
-            self._losses.add(_MENDED)
+            self._losses.add(_MENDED, kept=True)
             try:
                 return decode(b"[" + better + b"]")
             except MALFORMED:
@@ -307,7 +307,7 @@ class Events:
         if facts is None and len(whole) < _BESIDE:
             facts = _object(mended(whole))
         if facts is None:
-            self._losses.add(_FACTS)
+            self._losses.add(_FACTS, kept=True)
             facts = _object(start + b"}") or {}
         self.facts = {name: value for name, value in facts.items() if name != "traceEvents"}
 

@@ -52,8 +52,8 @@ _NO_DEVICE = "Left out {events}: no usable device or stream."
 _DIRECTION = "Took {events} as copies inside the device: nothing says between which memories."
 
 
-def timed(table: Columns, losses: Losses) -> Columns:
-    """Leave out rows without a usable time; mend lengths that are missing or negative."""
+def timed(table: Columns, losses: Losses, *, kept: bool = False) -> Columns:
+    """Leave out rows without a usable time; mend lengths that are missing or negative. *kept*: they are no work."""
     start, end = table["start"], table["end"]
     endless = end == NO_TIME
     end = np.where(endless, start, end)
@@ -61,9 +61,9 @@ def timed(table: Columns, losses: Losses) -> Columns:
     start = np.where(usable, start, 0)  # so that no difference overflows
     usable &= np.where(usable, end, 0) - start <= _LONGEST
     negative = end < start
-    losses.add(_NO_TIME, int((~usable).sum()))
-    losses.add(_NO_LENGTH, int((endless & usable).sum()))
-    losses.add(_NEGATIVE, int((negative & usable).sum()))
+    losses.add(_NO_TIME, int((~usable).sum()), kept=kept)
+    losses.add(_NO_LENGTH, int((endless & usable).sum()), kept=kept)
+    losses.add(_NEGATIVE, int((negative & usable).sum()), kept=kept)
     table = table | {"start": start, "end": np.maximum(start, end)}
     return table if usable.all() else take(table, usable)
 

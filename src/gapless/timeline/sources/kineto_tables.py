@@ -121,6 +121,7 @@ def timeline(rows: KinetoRows, source: str, facts: Mapping[str, Any], losses: Lo
         info=_info(facts) | {"overlaps": overlaps(ops["stream"], ops["start"], ops["end"])},
         unknown=tuple(_unknown(ops, calls, marks, ranges, vendor, kinds_told=kinds_told)),
         lost=losses.sentences(),
+        mended=losses.mended(),
     )
 
 
@@ -181,7 +182,7 @@ def _tick(rows: KinetoRows) -> int:
 def _once(table: Columns, names: Sequence[str], tick: int, single: NDArray[np.bool_] | bool, losses: Losses) -> Columns:
     """Leave out exact repeats; what can have happened twice within a tick of the clock only where it is ``single``."""
     again = repeated(table, names) & ((table["end"] - table["start"] > tick) | single)
-    losses.add(_REPEATED, int(again.sum()))
+    losses.add(_REPEATED, int(again.sum()), kept=True)
     return take(table, ~again) if again.any() else table
 
 

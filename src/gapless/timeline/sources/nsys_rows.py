@@ -198,7 +198,7 @@ def ranges(export: Database, strings: Numbering, losses: Losses) -> Columns:
     """Read NVTX ranges and the profiler's own work as columns of ``Ranges``; ``thread`` is the export's global id."""
     parts = [_nvtx(export, strings, losses)]
     for table in OVERHEAD:
-        rows = timed(export.read(table, "start end", "globalTid nameId"), losses)
+        rows = timed(export.read(table, "start end", "globalTid nameId"), losses, kept=True)
         name = named(export, strings, rows["nameId"], losses)
         texts = strings.things() if len(name) else []
         loading = np.array([is_loading(texts[number]) for number in name.tolist()], np.bool_)
@@ -216,8 +216,8 @@ def _nvtx(export: Database, strings: Numbering, losses: Losses) -> Columns:
     created = take(rows, np.isin(rows["eventType"], [number for number, word in types.items() if "DOMAIN" in word]))
     rows = take(rows, np.isin(rows["eventType"], [number for number, word in types.items() if "RANGE" in word]))
     endless = rows["end"] == NO_TIME
-    losses.add(_ENDLESS, int(endless.sum()))
-    rows = timed(take(rows, ~endless), losses)
+    losses.add(_ENDLESS, int(endless.sum()), kept=True)
+    rows = timed(take(rows, ~endless), losses, kept=True)
 
     texts = Numbering()
     written = [texts.of([text_of(cell)])[0] if cell else NONE for cell, _ in cells.things()]
@@ -273,5 +273,7 @@ def named(
         ids = np.where(bad & np.isin(other, list(texts)), other, ids)
         distinct, row = np.unique(ids, return_inverse=True)
     names = [texts.get(number, "unnamed" if number == NONE else f"#{number}") for number in distinct.tolist()]
-    losses.add(_NO_TEXT, int(of_each([number not in texts for number in distinct.tolist()], row, np.bool_).sum()))
+    losses.add(
+        _NO_TEXT, int(of_each([number not in texts for number in distinct.tolist()], row, np.bool_).sum()), kept=True
+    )
     return of_each(strings.of(names), row, np.int32)

@@ -89,7 +89,7 @@ def timeline(export: Database, losses: Losses) -> Timeline:
     )
     if export.damage and not (len(found.ops) or len(found.calls)):
         raise GaplessError(f"{export.source} is damaged, and nothing of use could be read of it ({export.damage}).")
-    return replace(found, unknown=tuple(unknown(found)), lost=losses.sentences())
+    return replace(found, unknown=tuple(unknown(found)), lost=losses.sentences(), mended=losses.mended())
 
 
 def _clock(export: Database, zero: int) -> int | None:

@@ -130,6 +130,7 @@ def timeline(processes: Processes, source: str, losses: Losses) -> Timeline:
         clock_ns=_wall(clocks, zero),
         info=_info(processes) | {"overlaps": overlaps(ops["stream"], ops["start"], ops["end"])},
         lost=losses.sentences(),
+        mended=losses.mended(),
     )
     return unknown(found, processes)
 
@@ -153,7 +154,7 @@ def _clocks(processes: Sequence[Process], losses: Losses) -> list[tuple[int, int
     known = next((clock for clock in told if clock is not None), None)
     if known is None:
         return [(0, None)] * len(told)
-    losses.add(_NO_CLOCK, told.count(None))
+    losses.add(_NO_CLOCK, told.count(None), kept=True)
     return [known if clock is None else clock for clock in told]
 
 
@@ -195,7 +196,7 @@ def _texts(column: NDArray[np.int32], numbers: NDArray[Any], what: str, strings:
     """Give a column of names: the text, else the number."""
     blind = column == NONE
     if blind.any():
-        losses.add(_NO_TEXT, int(blind.sum()))
+        losses.add(_NO_TEXT, int(blind.sum()), kept=True)
         distinct, row = np.unique(numbers[blind], return_inverse=True)
         named = np.array(strings.of([f"{what} {number}" for number in distinct.tolist()]), np.int32)
         column = column.copy()
@@ -294,7 +295,7 @@ def _records(table: Callable[..., Columns]) -> Columns:
 def _ranges(table: Callable[..., Columns], strings: Numbering, losses: Losses) -> Columns:
     """Give NVTX ranges and what CUPTI itself took, as columns of ``Ranges`` with process and ``threadId``."""
     parts = [_nvtx(table(Kind.MARKER), strings, losses)]
-    rows = timed(table(Kind.OVERHEAD), losses)
+    rows = timed(table(Kind.OVERHEAD), losses, kept=True)
     kinds = rows.pop("overheadKind")
     rows = take(rows | {"kinds": kinds}, np.isin(kinds, list(OVERHEADS)))
     kinds = rows.pop("kinds")
@@ -321,7 +322,7 @@ def _nvtx(markers: Columns, strings: Numbering, losses: Losses) -> Columns:
     at = np.searchsorted(key[ends], key[begins])
     paired = at < len(ends)
     paired[paired] = key[ends][at[paired]] == key[begins][paired]
-    losses.add(_ENDLESS, int((~paired).sum()))
+    losses.add(_ENDLESS, int((~paired).sum()), kept=True)
     end_rows = ends[at[paired]]
     begins = begins[paired]
     things = strings.things()
@@ -340,7 +341,7 @@ def _nvtx(markers: Columns, strings: Numbering, losses: Losses) -> Columns:
         "kind": of_each(kinds, row, np.int8),
         "name": of_each(strings.of([name for name, _ in names]), row, np.int32),
     }
-    return timed(rows, losses)
+    return timed(rows, losses, kept=True)
 
 
 def _range_names(pairs: Sequence[int], things: Sequence[str]) -> Iterator[tuple[str, bool]]:

@@ -98,16 +98,16 @@ class _Timed:
         self._start.add([event.ts for event in events])
         self._length.add([event.dur for event in events])
 
-    def columns(self, losses: Losses) -> Columns:
-        """Give all columns, with ``start`` and ``end`` in ns; rows without a start are left out."""
+    def columns(self, losses: Losses, *, kept: bool = False) -> Columns:
+        """Give all columns, with ``start`` and ``end`` in ns; rows without a start go. *kept*: they are no work."""
         start, length = self._start.column(), self._length.column()
         timed = start > -(LIMIT >> 1)  # so that the whole run, and each end, fits into an int64
         unknown = (length == UNREADABLE) | (length >= LIMIT >> 1)
         negative = (length < 0) & ~unknown
         length[unknown | negative] = 0
-        losses.add(_NO_TIME, int((~timed).sum()))
-        losses.add(_NO_LENGTH, int((unknown & timed).sum()))
-        losses.add(_NEGATIVE, int((negative & timed).sum()))
+        losses.add(_NO_TIME, int((~timed).sum()), kept=kept)
+        losses.add(_NO_LENGTH, int((unknown & timed).sum()), kept=kept)
+        losses.add(_NEGATIVE, int((negative & timed).sum()), kept=kept)
         columns = self._columns.columns() | {"start": start, "end": start + length}
         return columns if timed.all() else take(columns, timed)
 
@@ -141,7 +141,7 @@ class _Reader:
             calls=self._calls.columns(losses),
             hip=self._hip.columns(),
             marks=self._marks.columns(losses),
-            ranges=self._ranges.columns(losses),
+            ranges=self._ranges.columns(losses, kept=True),
             strings=self._strings.things(),
             threads=self._threads.things(),
             names=self._names,
