@@ -990,6 +990,73 @@ def goes_back_from_a_stream_that_does_not_wait() -> None:
         weight.grad.add_(1)
 
 
+# ------------------------------------------------------------------------------ memory that goes and comes, and pools
+
+
+def memory_given_back_while_another_stream_reads(waits: bool = False) -> None:
+    side, x = torch.cuda.Stream(), filled()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        x * 2
+    if waits:
+        torch.cuda.current_stream().wait_stream(side)
+    x.untyped_storage().resize_(0)
+    torch.zeros(N, device="cuda")
+
+
+def memory_given_back_after_the_reader() -> None:
+    memory_given_back_while_another_stream_reads(waits=True)
+
+
+def memory_taken_again_and_used_at_once() -> None:
+    side, x = torch.cuda.Stream(), filled()
+    size = x.untyped_storage().nbytes()
+    x.untyped_storage().resize_(0)
+    x.untyped_storage().resize_(size)  # may be what is still being filled
+    with torch.cuda.stream(side):
+        x.fill_(1)
+
+
+def graphs_of_one_pool_side_by_side(waits: bool = False) -> None:
+    side, graphs, kept = torch.cuda.Stream(), [torch.cuda.CUDAGraph() for _ in range(2)], list[object]()
+    x, pool = filled(), torch.cuda.graph_pool_handle()
+    for graph in graphs:
+        with torch.cuda.graph(graph, pool=pool):
+            kept.append((x * 2).relu())
+    torch.cuda.synchronize()
+    graphs[0].replay()
+    if waits:
+        side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        graphs[1].replay()
+    torch.cuda.synchronize()
+
+
+def graphs_of_one_pool_in_turn() -> None:
+    graphs_of_one_pool_side_by_side(waits=True)
+
+
+def graphs_of_their_own_pools_side_by_side() -> None:
+    side, graphs, kept = torch.cuda.Stream(), [torch.cuda.CUDAGraph() for _ in range(2)], list[object]()
+    x = filled()
+    for graph in graphs:
+        with torch.cuda.graph(graph):
+            kept.append((x * 2).relu())
+    torch.cuda.synchronize()
+    graphs[0].replay()
+    with torch.cuda.stream(side):
+        graphs[1].replay()
+    torch.cuda.synchronize()
+
+
+def graph_whose_result_is_read_too_early() -> None:
+    x, result, graph = filled(), torch.empty(N, pin_memory=True), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result.copy_(x, non_blocking=True)
+    graph.replay()
+    result.sum()
+
+
 RACES: list[tuple[Program, str]] = [
     (missing_wait, "missing-wait"),
     (event_recorded_before_the_write, "missing-wait"),
@@ -1025,6 +1092,10 @@ RACES: list[tuple[Program, str]] = [
     (saved_too_early, "read-too-early"),
     (pickled_too_early, "read-too-early"),
     (saved_on_the_wrong_stream, "missing-wait"),
+    (memory_given_back_while_another_stream_reads, "reused-block"),
+    (memory_taken_again_and_used_at_once, "unready-block"),
+    (graphs_of_one_pool_side_by_side, "missing-wait"),
+    (graph_whose_result_is_read_too_early, "read-too-early"),
     (infers_and_reads_too_early, "read-too-early"),
     (infers_from_a_source_that_is_overwritten, "source-overwritten"),
     (infers_on_a_stream_that_does_not_wait, "missing-wait"),
@@ -1046,6 +1117,7 @@ SILENT: list[Program] = [
     reads_batches_on_a_side_stream_in_a_thread, reads_batches_on_a_stream_of_others_and_says_so,
     read_after_a_mask, read_after_a_mask_of_two_dimensions, read_after_an_index_of_the_host,
     read_after_numbers_went_to_the_gpu, read_after_an_inverse, saved_after_the_synchronise,
+    memory_given_back_after_the_reader, graphs_of_one_pool_in_turn, graphs_of_their_own_pools_side_by_side,
     made_like_what_another_stream_still_writes, goes_back_from_a_stream_that_does_not_wait, infers_and_waits,
     read_after_the_gpu_was_saved, memory_of_the_host_like_a_tensor_of_the_gpu,
 ]  # fmt: skip

@@ -208,8 +208,18 @@ def _host_views(log: Log, watch: Watch) -> Iterator[None]:
             watch.host_reads(tensor, "save")
         real_save(obj, *args, **kwargs)
 
+    real_resize = torch.UntypedStorage.resize_
+
+    def resize(self: torch.UntypedStorage, *args: Any, **kwargs: Any) -> Any:
+        before = self.nbytes()
+        result = real_resize(self, *args, **kwargs)
+        if not watch.sleeps:
+            watch.resized(self, before)
+        return result
+
     patches.put(torch.Tensor, "tolist", tolist)
     patches.put(torch, "save", save)
+    patches.put(torch.UntypedStorage, "resize_", resize)
     try:
         yield
     finally:

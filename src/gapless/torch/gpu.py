@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -220,13 +220,17 @@ def _patch(patches: Patches, device: GpuDevice, watch: Watch) -> None:
 
     def capture_end(self: Any) -> None:
         device.capturing = False
-        if watch.capture:
-            capture = device.captures[id(self)] = watch.capture.pop()
+        capture = watch.capture.pop() if watch.capture else None
+        if capture is not None:
+            device.captures[id(self)] = capture
             capture.keep_alive(log)
             found = place(here())
             log.note("the order of operations inside a CUDA graph: a replay counts as one operation",
                      str(found) if found else "")  # fmt: skip
         real_end(self)
+        if capture is not None:
+            with suppress(RuntimeError):  # a graph that is instantiated later may not tell before
+                capture.pool = self.pool()
 
     def replay(self: Any) -> None:
         real_replay(self)

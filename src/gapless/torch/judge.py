@@ -162,7 +162,7 @@ class _Told:
             Side(op.name, name, access.does, places(op.stack))
             for op, name, access in zip((first, second), names, (race.first, race.second), strict=True)
         ]
-        cause = _cause(memory, first, second)
+        cause = _cause(memory, first, second, filled=race.first.does != "reads")
         born = places(memory.born)
         return Finding(
             cause=cause,
@@ -178,13 +178,14 @@ class _Told:
         )
 
 
-def _cause(memory: Memory, first: Op, second: Op) -> Cause:
+def _cause(memory: Memory, first: Op, second: Op, *, filled: bool) -> Cause:
+    """Say what is missing. *filled*: the first writes; of memory of the host, that is a copy to it."""
     if memory.next_tenant in (first, second) and memory.next_tenant is not None:
         return Cause.REUSED_BLOCK
     if memory.last_tenant is first:
         return Cause.UNREADY_BLOCK
     if first.stream != HOST and second.stream != HOST:
         return Cause.MISSING_WAIT
-    if first.kind == OpKind.D2H:
+    if filled:
         return Cause.READ_TOO_EARLY
     return Cause.SOURCE_FREED if second.name == "release" else Cause.SOURCE_OVERWRITTEN

@@ -70,7 +70,7 @@ class Memory:
     size: int
     kind: MemoryKind
     stream: int
-    tensor: tuple[Any, Sequence[int]]  # type and shape of the tensor it was allocated for
+    tensor: tuple[Any, Sequence[int]]  # type and shape of the tensor it was allocated for; words where there is none
     born: Stack  # where it was allocated; where it was first used, if that was not seen
     allocation_seen: bool = True
     accesses: list[Access] = field(default_factory=list)
@@ -88,6 +88,8 @@ class Memory:
     @property
     def said(self) -> str:
         """What it is, in words."""
+        if isinstance(self.tensor[0], str):
+            return self.tensor[0]
         word = {MemoryKind.PINNED: "pinned ", MemoryKind.PAGEABLE: "pageable "}.get(self.kind, "")
         return f"{word}{str(self.tensor[0]).removeprefix('torch.')}{list(self.tensor[1])}"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -248,16 +249,26 @@ class DeviceEvent(Event):
         super().__init__(enable_timing)
 
 
+_handles = count(1)
+
+
+def pool_handle() -> tuple[int, int]:
+    """Give a handle of memory for graphs, another one each time."""
+    return 0, next(_handles)
+
+
 class Graph:
     """Stands in for ``torch.cuda.CUDAGraph``."""
 
     def __init__(self, keep_graph: bool = False) -> None:
         self.gpu = Stream.gpu
         self._capture: Capture | None = None
+        self._pool: Any = pool_handle()
 
     def capture_begin(self, pool: Any = None, capture_error_mode: str = "global") -> None:
         """Begin to capture what follows."""
         if self.gpu.watch is not None:
+            self._pool = pool or self._pool
             self.gpu.watch.capture.append(Capture())
 
     def capture_end(self) -> None:
@@ -266,6 +277,7 @@ class Graph:
         if watch is not None and watch.capture:
             self._capture = watch.capture.pop()
             self._capture.keep_alive(self.gpu.log)
+            self._capture.pool = self._pool
             self.gpu.log.note("the order of operations inside a CUDA graph: a replay counts as one operation", where())
 
     def replay(self) -> None:
@@ -282,7 +294,7 @@ class Graph:
 
     def pool(self) -> tuple[int, int]:
         """Give a handle of the graph's memory."""
-        return (0, id(self))
+        return self._pool
 
     def enable_debug_mode(self) -> None:
         """Do nothing."""
@@ -320,12 +332,13 @@ class GraphContext:
                  capture_error_mode: str = "global", **_: Any) -> None:  # fmt: skip
         self.cuda_graph = cuda_graph
         self.capture_stream = stream or Stream()
+        self._pool = pool
         self._on = StreamContext(self.capture_stream)
 
     def __enter__(self) -> None:
         self.cuda_graph.gpu.log.sync_device()
         self._on.__enter__()
-        self.cuda_graph.capture_begin()
+        self.cuda_graph.capture_begin(self._pool)
 
     def __exit__(self, *_: object) -> None:
         self.cuda_graph.capture_end()

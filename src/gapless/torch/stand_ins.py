@@ -171,7 +171,7 @@ def _patch_cuda(patches: Patches, device: DryDevice) -> None:
         "Stream": Stream, "ExternalStream": pretend.ExternalStream, "Event": pretend.Event,
         "get_stream_from_external": pretend.ExternalStream, "CUDAGraph": pretend.Graph,
         "graph": pretend.GraphContext,
-        "is_current_stream_capturing": lambda: gpu.capturing, "graph_pool_handle": lambda: (0, 0),
+        "is_current_stream_capturing": lambda: gpu.capturing, "graph_pool_handle": pretend.pool_handle,
         "ipc_collect": lambda: None, "manual_seed": lambda seed: None,
         "manual_seed_all": lambda seed: None, "seed": lambda: None, "seed_all": lambda: None,
         "initial_seed": lambda: 0, "can_device_access_peer": lambda *_: False,
@@ -397,6 +397,16 @@ def _patch_tensors(patches: Patches, device: DryDevice, watch: Watch) -> None:
     def make_wrapper(*args: Any, **rest: Any) -> torch.Tensor:  # it says "cuda" of what it wraps: no C++ can use that
         return real_wrapper(*map(as_meta, args), **{key: as_meta(value) for key, value in rest.items()})
 
+    real_dlpack = tensor.__dlpack__
+
+    def dlpack(self: torch.Tensor, *args: Any, **rest: Any) -> Any:
+        if is_meta(self):
+            raise NotFollowedError(
+                f"A dry run has no memory on the device to hand to other code (DLPack) at {where()}."
+            )
+        return real_dlpack(self, *args, **rest)
+
+    patches.put(tensor, "__dlpack__", dlpack)
     patches.put(tensor, "_make_wrapper_subclass", staticmethod(make_wrapper))
     of_foreach = _foreach_utils._get_foreach_kernels_supported_devices
     patches.put(_foreach_utils, "_get_foreach_kernels_supported_devices", lambda: [*of_foreach(), "meta"])

@@ -118,6 +118,8 @@ class Capture:
         self.accesses: dict[tuple[int, View, bool], tuple[Memory, View, bool]] = {}
         self.stack = here()
         self.event = -1
+        self.pool: object = self  # the handle of the memory pool that it allocates from
+        self.allocates = False
 
     def keep_alive(self, log: Log) -> None:
         """Keep only what outlives the capture: the rest is the graph's own."""
@@ -139,6 +141,7 @@ class Watch(TorchDispatchMode):
         self.over = False  # in a thread that goes on after the check
         self._known: dict[Any, _Known] = twin._known if twin else {}
         self._ends: dict[int, _End] = twin._ends if twin else {}
+        self._pools: dict[object, Memory] = twin._pools if twin else {}  # of CUDA graphs, by the handle
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -333,7 +336,18 @@ class Watch(TorchDispatchMode):
             op = self.log.op(OpKind.KERNEL, stream, "graph replay", stack)
             for memory, view, write in capture.accesses.values():
                 self.log.touch(memory, op, view, write)
+            if capture.allocates:  # what its operations leave in its pool, those of the pool's other graphs write again
+                self.log.touch(self._pool_of(capture), op, None, True)
             self.log.record(capture.event, stream)
+
+    def _pool_of(self, capture: Capture) -> Memory:
+        memory = self._pools.get(capture.pool)
+        if memory is None:
+            said = "the memory pool that graphs share", ()
+            memory = self._pools[capture.pool] = self.log.allocated(
+                -1 - len(self._pools), 1, MemoryKind.DEVICE, HOST, said, capture.stack, cached=False
+            )
+        return memory
 
     def memory(self, tensor: torch.Tensor) -> Memory:
         """Give the memory of a tensor on the device."""
@@ -344,11 +358,30 @@ class Watch(TorchDispatchMode):
         memory = self.log.alive.get(part.key)
         if memory is None:
             cached = stream is not None and not self.capture
+            if stream is not None and self.capture:
+                self.capture[0].allocates = True
             owner = self.device.stream(_index(part.tensor)) if stream is None else stream
             memory = self.log.allocated(part.key, part.storage.nbytes(), MemoryKind.DEVICE, owner, _said(part.tensor),
                                         stack, seen=stream is not None, cached=cached)  # fmt: skip
             self._ends[part.key] = _End(part.storage, self._ended, part.key)
         return memory
+
+    def resized(self, storage: Any, before: int) -> None:
+        """Let a storage give its memory back and take another (``UntypedStorage.resize_``)."""
+        key, size = storage._cdata, storage.nbytes()
+        with self.lock:
+            memory = self.log.alive.get(key)
+            if size == before or (memory is None and before):
+                return
+            stack = here()
+            if memory is not None:
+                self.log.released(key, stack)
+                del self._ends[key]
+            if size and storage.device.type != "cpu":
+                said = memory.tensor if memory is not None else (torch.uint8, (size,))
+                stream = self.device.stream(storage.device.index or 0)
+                self.log.allocated(key, size, MemoryKind.DEVICE, stream, said, stack, cached=not self.capture)
+                self._ends[key] = _End(storage, self._ended, key)
 
     def _memory_of_host(self, part: _Part, kind: MemoryKind, stack: Stack, *, seen: bool) -> Memory:
         """Give the memory of a tensor on the host that a copy uses."""
