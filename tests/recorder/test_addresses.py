@@ -73,8 +73,10 @@ def test_names_are_added_as_cpp_has_them(tmp_path: Path, written: ModuleType) ->
 
 
 def test_a_recorded_program_has_its_kernels_names(fake: Any, content: Callable[[Path], Any], tmp_path: Path) -> None:
-    done = fake.record(tmp_path / "a.gapless", "--addresses", command=[fake.program, "3", "0", "exit"])
+    path = tmp_path / "my run.gapless"
+    done = fake.record(path, "--addresses", command=[fake.program, "3", "0", "exit"])
     assert done.returncode == 5, done.stderr
-    assert {note["what"] for note in content(tmp_path / "a.gapless").notes} == {"kind-refused", "no-kernel-arguments"}
-    timeline = load(tmp_path / "a.gapless")
+    assert done.stderr.endswith(f"Next: gapless check '{path}'\n")
+    assert {note["what"] for note in content(path).notes} == {"kind-refused", "no-kernel-arguments"}
+    timeline = load(path)
     assert {timeline.name_of(row) for row in timeline.ops.name.tolist()} == {"work(float*, unsigned long, int)"}

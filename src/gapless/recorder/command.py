@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -68,7 +69,7 @@ def record_command(command: Sequence[str], path: Path, settings: Settings, *, fo
                 symbols.resolve(path)
                 names.demangle(path)
                 blocks.append_json(path, Block.END, ended)
-        said, is_empty = _outcome(path, ours)
+        said, is_empty = _outcome(path, ours, "check" if settings.addresses else "explain")
     finally:
         with suppress(OSError):
             ours.drop() if is_empty else ours.keep()
@@ -139,8 +140,11 @@ def traced_environment(path: Path, settings: Settings, environment: Mapping[str,
     }
 
 
-def _outcome(path: Path, ours: blocks.Made) -> tuple[str, bool]:
-    """Give what to say of a recording whose program has ended, and whether there is nothing in it, or nothing of it."""
+def _outcome(path: Path, ours: blocks.Made, verb: str) -> tuple[str, bool]:
+    """Give what to say of a recording whose program has ended, and whether there is nothing in it, or nothing of it.
+
+    *verb*: the command that reads what was asked for.
+    """
     if replaced := _replaced(path, ours):
         return replaced, False
     try:
@@ -149,7 +153,7 @@ def _outcome(path: Path, ours: blocks.Made) -> tuple[str, bool]:
     except OSError as problem:
         said = f"The recording {path} cannot be read any more: {problem.strerror}. Did the program remove it?"
         return said, isinstance(problem, FileNotFoundError)
-    return _summary(path, found, size), not found.started and not found.notes
+    return _summary(path, found, size, verb), not found.started and not found.notes
 
 
 def _replaced(path: Path, ours: blocks.Made) -> str:
@@ -166,7 +170,7 @@ def _replaced(path: Path, ours: blocks.Made) -> str:
     )
 
 
-def _summary(path: Path, found: blocks.Content, size: int) -> str:
+def _summary(path: Path, found: blocks.Content, size: int, verb: str) -> str:
     """Say in a few lines what is in the recording, what is missing, and what to type next."""
     if not found.started:
         why = found.notes or ["The program did not use CUDA, or ended before CUDA had started.", missing_driver()]
@@ -188,4 +192,4 @@ def _summary(path: Path, found: blocks.Content, size: int) -> str:
     ):
         if reason in reasons:
             lines.append(text)
-    return "\n".join([*lines, f"Next: gapless explain {path}"])
+    return "\n".join([*lines, f"Next: gapless {verb} {shlex.quote(str(path))}"])
