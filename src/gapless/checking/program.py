@@ -23,7 +23,7 @@ from gapless.model.kinds import CallKind, MemoryKind, OpKind, StreamKind
 from gapless.model.program import Program
 from gapless.model.things import BufferInfo, EventInfo, StreamInfo
 from gapless.timeline.frames import user_place
-from gapless.timeline.timeline import MarkKind, Timeline, TouchKind, missing
+from gapless.timeline.timeline import MarkKind, Table, Timeline, TouchKind, missing
 
 _ALLOCATIONS = (CallKind.MALLOC, CallKind.MALLOC_ASYNC, CallKind.HOST_MALLOC)
 _FREES = (CallKind.FREE, CallKind.FREE_ASYNC, CallKind.HOST_FREE)
@@ -105,6 +105,9 @@ class _Builder:
         self.timeline = timeline
         self.calls = timeline.calls
         self.ops = timeline.ops
+        self._call, self._op, self._mark, self._touch = (  # the same by row
+            _Lists(table) for table in (timeline.calls, timeline.ops, timeline.marks, timeline.touches)
+        )
         self._mine = np.array([thread.pid == pid for thread in timeline.threads], np.bool_)[self.calls.thread]
         self._of_call: dict[int, list[int]] = {}
         for row, call in enumerate(self.ops.call.tolist()):
@@ -153,32 +156,33 @@ class _Builder:
     # --------------------------------------------------------------------------------------------- what a call does
 
     def _items(self, call: int) -> Iterator[_Item]:
-        kind, begin, end = (int(column[call]) for column in (self.calls.kind, self.calls.start, self.calls.end))
-        if int(self.calls.result[call]) not in _SUCCESS:
+        kind, begin, end = (column[call] for column in (self._call.kind, self._call.start, self._call.end))
+        if self._call.result[call] not in _SUCCESS:
             return
         if call in self._of_call:
             yield from self._work(call, kind, begin, end)
         elif kind in _ALLOCATIONS or kind in _FREES:
             # Another thread's free may lie within the call that hands the memory out again: it began before this ends.
             yield from self._allocation(call, kind, end if kind in _ALLOCATIONS else begin)
-        elif kind == CallKind.SYNC_DEVICE or _ENDS.match(self._apis[int(self.calls.name[call])]):
+        elif kind == CallKind.SYNC_DEVICE or _ENDS.match(self._apis[self._call.name[call]]):
             yield from (_Item(end, call, CallKind.SYNC_DEVICE, device=device) for device in self._devices(call))
-        elif _BLIND_WAITS.match(self._apis[int(self.calls.name[call])]):
+        elif _BLIND_WAITS.match(self._apis[self._call.name[call]]):
             yield from self._for_all(MarkKind.WAIT, call, -1, begin, end)
         else:
             yield from self._about_events(call, kind, begin, end)
 
     def _devices(self, call: int) -> Sequence[int]:
         """Give the device whose work a call waits for; where nothing tells, all: that hides races and invents none."""
-        marks = self.timeline.marks
-        told = {int(marks.device[row]) for row in self._marks.get(call, ()) if marks.kind[row] == MarkKind.SYNC_DEVICE}
+        told = {
+            self._mark.device[row] for row in self._marks.get(call, ()) if self._mark.kind[row] == MarkKind.SYNC_DEVICE
+        }
         return sorted(told) if told and min(told) >= 0 else range(len(self.timeline.devices))
 
     def _work(self, call: int, kind: int, begin: int, end: int) -> Iterator[_Item]:
         rows = self._of_call[call]
-        last = max(rows, key=lambda row: int(self.ops.end[row]))  # of several, such as a copy in pieces, the last
-        op, stream = int(self.ops.kind[last]), int(self.ops.stream[last])
-        if kind == CallKind.GRAPH_LAUNCH or op == OpKind.GRAPH or int(self.ops.graph[last]) >= 0:
+        last = max(rows, key=lambda row: self._op.end[row])  # of several, such as a copy in pieces, the last
+        op, stream = self._op.kind[last], self._op.stream[last]
+        if kind == CallKind.GRAPH_LAUNCH or op == OpKind.GRAPH or self._op.graph[last] >= 0:
             self.blind_graphs += 1
             yield _Item(begin, call, CallKind.LAUNCH, OpKind.KERNEL, last, stream)
             return
@@ -204,7 +208,7 @@ class _Builder:
         synchronous form is in order with the streams of both devices that a default stream fences (R3.7). Taking it to
         be in order with all of them can hide a race, and never invents one.
         """
-        streams = {int(self.ops.stream[row]) for row in rows}
+        streams = {self._op.stream[row] for row in rows}
         if op == OpKind.P2P and issued == CallKind.COPY_SYNC:
             known = self.timeline.streams
             streams |= {at for at, other in enumerate(known) if other.kind is not StreamKind.NON_BLOCKING}
@@ -217,12 +221,12 @@ class _Builder:
         yield _Item(time, call, CallKind.WAIT_EVENT, OpKind.WAIT, -1, waiting, event=self._made_events)
 
     def _others_call_between(self, call: int, begin: int, end: int) -> bool:
-        begins = self._begins.get(int(self.calls.thread[call]))
+        begins = self._begins.get(self._call.thread[call])
         return begins is not None and bisect_right(begins, begin) < bisect_left(begins, end)
 
     def _completes(self, op: int, row: int) -> bool:
         """Tell whether the synchronous form returns only when the operation is complete (table 3.1)."""
-        src, dst = int(self.ops.src[row]), int(self.ops.dst[row])
+        src, dst = self._op.src[row], self._op.dst[row]
         if op == OpKind.H2D:
             return src == MemoryKind.PINNED
         if op == OpKind.D2H:
@@ -231,19 +235,19 @@ class _Builder:
 
     def _allocation(self, call: int, kind: int, time: int) -> Iterator[_Item]:
         for row in self._touches.get(call, ()):
-            touch = int(self.timeline.touches.kind[row])
-            stream = int(self.timeline.touches.stream[row])
+            touch = self._touch.kind[row]
+            stream = self._touch.stream[row]
             fits = touch == (TouchKind.ALLOCATE if kind in _ALLOCATIONS else TouchKind.FREE)
             if fits and (kind not in _IN_STREAM or stream >= 0):
                 yield _Item(time, call, kind, _IN_STREAM.get(CallKind(kind), -1), stream=stream, touch=row)
                 return
 
     def _about_events(self, call: int, kind: int, begin: int, end: int) -> Iterator[_Item]:
-        marks = self.timeline.marks
+        marks = self._mark
         for row in self._marks.get(call, ()):
-            mark, stream, record = int(marks.kind[row]), int(marks.stream[row]), int(marks.record[row])
-            if mark == MarkKind.RECORD and stream >= 0 and self.calls.correlation[call] > 0:
-                correlation = int(self.calls.correlation[call])
+            mark, stream, record = marks.kind[row], marks.stream[row], marks.record[row]
+            if mark == MarkKind.RECORD and stream >= 0 and self._call.correlation[call] > 0:
+                correlation = self._call.correlation[call]
                 yield _Item(begin, call, CallKind.RECORD, OpKind.RECORD, -1, stream, event=correlation)
             elif mark == MarkKind.WAIT and stream >= 0 and record > 0:
                 yield _Item(begin, call, CallKind.WAIT_EVENT, OpKind.WAIT, -1, stream, event=record)
@@ -258,7 +262,7 @@ class _Builder:
 
     def _never(self, mark: int) -> bool:
         """Tell whether a wait means an event that was not recorded before it, and so nothing (R5.3)."""
-        event, end = int(self.timeline.marks.event[mark]), int(self.calls.end[self.timeline.marks.call[mark]])
+        event, end = self._mark.event[mark], self._call.end[self._mark.call[mark]]
         return self._recorded is not None and event >= 0 and self._recorded.get(event, end) >= end
 
     def _for_all(self, mark: int, call: int, stream: int, begin: int, end: int) -> Iterator[_Item]:
@@ -281,18 +285,18 @@ class _Builder:
         race, and never invents one.
         """
         asked = self._mine & (self.calls.kind == CallKind.QUERY) & (self.calls.result == 0)
-        ends = np.sort(self.calls.end[asked])
-        if not len(ends):
+        ends = sorted(self.calls.end[asked].tolist())
+        if not ends:
             return []
         found: list[_Item] = []
         told: dict[tuple[int, int], int] = {}  # stream, number of the query: its last operation that was over
         for at, item in enumerate(items):
             if item.row >= 0:
-                query = int(np.searchsorted(ends, self.ops.end[item.row] - _SKEW))
+                query = bisect_left(ends, self._op.end[item.row] - _SKEW)
                 if query < len(ends):
                     told[item.stream, query] = at
         for (stream, query), at in told.items():
-            found += self._known(items[at], stream, int(ends[query]))
+            found += self._known(items[at], stream, ends[query])
         return found
 
     def _told_by_functions(self, items: list[_Item]) -> list[_Item]:
@@ -315,7 +319,7 @@ class _Builder:
         return [
             item
             for (stream, at), begin in told.items()
-            for item in self._known(items[at], stream, max(begin, int(self.ops.end[items[at].row]) - _SKEW))
+            for item in self._known(items[at], stream, max(begin, self._op.end[items[at].row] - _SKEW))
         ]
 
     def _known(self, item: _Item, stream: int, time: int) -> Iterator[_Item]:
@@ -351,8 +355,8 @@ class _Builder:
             if item.row >= 0:
                 self._touched(row, item, memory)
             device = self.timeline.streams[item.stream].device if item.stream >= 0 else item.device
-            source, target = (int(c[item.row]) if item.row >= 0 else 0 for c in (self.ops.src, self.ops.dst))
-            size = int(self.ops.bytes[item.row]) if item.row >= 0 else -1
+            source, target = (c[item.row] if item.row >= 0 else 0 for c in (self._op.src, self._op.dst))
+            size = self._op.bytes[item.row] if item.row >= 0 else -1
             stream = item.stream if item.op >= 0 or item.kind == CallKind.SYNC_STREAM else -1
             for name, value in zip(
                 columns, (item.kind, item.op, stream, thing, source, target, device, size), strict=True
@@ -383,28 +387,28 @@ class _Builder:
 
     def _lifetime(self, row: int, item: _Item, memory: Memory, buffers: dict[int, int]) -> int:
         """Follow an allocation or a free; give the buffer, -1 for a free of what was not seen allocated."""
-        touches = self.timeline.touches
-        address, size = int(touches.address[item.touch]), int(touches.bytes[item.touch])
+        touches = self._touch
+        address, size = touches.address[item.touch], touches.bytes[item.touch]
         if item.kind in _ALLOCATIONS:
-            kind = MemoryKind(int(touches.memory[item.touch]))
+            kind = MemoryKind(touches.memory[item.touch])
             extent = memory.allocate(row, address, size, kind)
         else:
             extent = memory.free(address, to_pool=item.kind == CallKind.FREE_ASYNC)
         return -1 if extent < 0 else buffers.setdefault(extent, len(buffers))
 
     def _touched(self, row: int, item: _Item, memory: Memory) -> None:
-        touches = self.timeline.touches
-        constant = read_only(self.timeline.name_of(int(self.ops.name[item.row]))) if item.op == OpKind.KERNEL else ()
+        touches = self._touch
+        constant = read_only(self.timeline.name_of(self._op.name[item.row])) if item.op == OpKind.KERNEL else ()
         for touch in self._touches.get(item.call, ()):
-            kind, address = int(touches.kind[touch]), int(touches.address[touch])
+            kind, address = touches.kind[touch], touches.address[touch]
             if kind in (TouchKind.READ, TouchKind.WRITE) and item.op != OpKind.KERNEL:
                 memory.touch(
-                    row, address, int(touches.bytes[touch]), write=kind == TouchKind.WRITE, sure=True,
+                    row, address, touches.bytes[touch], write=kind == TouchKind.WRITE, sure=True,
                     gaps=bool(touches.gaps[touch]),
                     freed=self._pools_told and touches.memory[touch] == MemoryKind.DEVICE,
                 )  # fmt: skip
             elif kind == TouchKind.ARGUMENT and item.op == OpKind.KERNEL:
-                writes = int(touches.argument[touch]) not in constant
+                writes = touches.argument[touch] not in constant
                 memory.touch(row, address, -1, write=writes, sure=False, freed=self._pools_told)
 
     def _stream_name(self, row: int) -> str:
@@ -416,12 +420,24 @@ class _Builder:
 
     def _name(self, item: _Item) -> str:
         """Name what a row does, and the line it comes from: ``cudaMemcpyAsync (train.py:12)``."""
-        call = self.timeline.name_of(int(self.calls.name[item.call]))
+        call = self.timeline.name_of(self._call.name[item.call])
         if item.op == OpKind.KERNEL:
-            call = self.timeline.name_of(int(self.ops.name[item.row])).partition("(")[0] or call
-        file, line, function = user_place(self.timeline.name_of(int(self.calls.stack[item.call])))
+            call = self.timeline.name_of(self._op.name[item.row]).partition("(")[0] or call
+        file, line, function = user_place(self.timeline.name_of(self._call.stack[item.call]))
         place = f"{file.rpartition('/')[2]}:{line}" if file else function
         return f"{call} ({place})" if place else call
+
+
+class _Lists:
+    """The columns of a table as lists, made when they are asked for: single numbers are quick to get from them."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def __getattr__(self, name: str) -> list[int]:
+        found = self._table.column(name).tolist()
+        setattr(self, name, found)
+        return found
 
 
 def _kind(kind: StreamKind) -> StreamKind:
