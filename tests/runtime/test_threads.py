@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import _thread
 import io
-import threading
 from typing import Any
 
 import numpy as np
 import pytest
 
 from gapless.model.errors import GaplessError
-from gapless.runtime.devices import host
+from gapless.runtime.devices import crew, host
 from gapless.runtime.pipeline import Pipeline
 from staged_host import StagedHost
 
@@ -120,14 +120,15 @@ def test_a_stream_whose_thread_cannot_start_is_an_error_and_no_wait(
 
 @pytest.mark.parametrize("lane", [0, 2])
 def test_a_lane_whose_thread_cannot_start_is_told(monkeypatch: pytest.MonkeyPatch, lane: int) -> None:
-    start = threading.Thread.start
+    started: list[int] = []
 
-    def refuse(thread: threading.Thread) -> None:
-        if thread.name == f"gapless-staging-{lane}":
+    def refuse(*given: Any) -> int:
+        started.append(1)
+        if len(started) > lane:
             raise RuntimeError("can't start new thread")
-        start(thread)
+        return _thread.start_new_thread(*given)
 
-    monkeypatch.setattr(threading.Thread, "start", refuse)
+    monkeypatch.setattr(crew, "_thread", type("Threads", (), {"start_new_thread": staticmethod(refuse)}))
     with (
         Pipeline(lambda a: a, device=StagedHost(), slots=3, threads=3, chunk=4000) as pipe,
         pytest.raises(RuntimeError, match="can't start") as caught,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from math import prod
 from typing import Any
 
@@ -106,7 +107,11 @@ class Run:
                     return
         finally:
             self.stopped = True
-            self.drain()
+            try:
+                self.drain()
+            except KeyboardInterrupt:  # maybe one that came just before it began
+                self.drain()
+                raise
 
     def has_room(self) -> bool:
         """Tell whether the next slot is free: slots are used in turns, and chunks leave them in order."""
@@ -383,9 +388,23 @@ class Run:
         return slot.copied.time_ns(), slot.computed.time_ns(), slot.timed.time_ns()
 
     def drain(self) -> None:
-        """Wait until nothing is in flight any more; buffers and the user's memory are free then."""
-        if self.process != os.getpid():  # a child that was forked meanwhile: nothing here is at work in it
-            return
+        """Wait until nothing is in flight any more; buffers and the user's memory are free then.
+
+        A Ctrl-C meanwhile does not leave work behind, and is raised after that.
+        """
+        interrupted: KeyboardInterrupt | None = None
+        while True:
+            try:
+                if self.process == os.getpid():  # else in a child that was forked meanwhile nothing here is at work
+                    self.settle_all()
+                break
+            except KeyboardInterrupt as problem:
+                interrupted = problem
+        if interrupted is not None:
+            raise interrupted
+
+    def settle_all(self) -> None:
+        """Wait for the crew and for all events. Can be called again where it was interrupted."""
         try:
             if self.crew is not None:
                 for copied in self.crew.close():  # nothing is given to the device after this
@@ -393,19 +412,15 @@ class Run:
                 self.crew = None
         finally:
             for flight in self.flights:
-                if flight.done is not None:
-                    _settle(flight.done)
+                _settle(flight.done)
             self.flights.clear()
             self.waiting.clear()
 
 
-def _settle(event: Event) -> None:
-    """Wait for an event, whatever it says; a second Ctrl-C does not leave work behind."""
-    while True:
-        try:
+def _settle(event: Event | None) -> None:
+    """Wait for an event, whatever it says: the first error has been kept; what a broken device says after it adds
+    nothing.
+    """
+    if event is not None:
+        with suppress(Exception):
             event.wait()
-        except KeyboardInterrupt:
-            continue
-        except Exception:  # the first error has been kept; what a broken device says after it adds nothing
-            return
-        return

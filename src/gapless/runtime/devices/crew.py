@@ -6,8 +6,10 @@ interpreter's lock while it copies; between copies the threads take turns at it,
 
 from __future__ import annotations
 
+import _thread
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from time import perf_counter_ns
 from typing import Any
@@ -15,6 +17,8 @@ from typing import Any
 import numpy as np
 
 from . import Copied, Copies, HostArray, Source
+
+PATIENCE = 0.1  # seconds after which who waits for a thread looks by himself whether it is there
 
 
 def copy(target: HostArray, source: Source) -> None:
@@ -26,23 +30,27 @@ def copy(target: HostArray, source: Source) -> None:
 
 
 class Threads:
-    """A crew of Python's threads; each starts when its lane is first used and ends with ``close``."""
+    """A crew of Python's threads; each starts when its lane is first used and ends with ``close``.
+
+    A Ctrl-C may come at any moment. So threads are started by one call of C, where ``threading.Thread`` could be left
+    half started, and who begins says so himself: what has not begun when the crew is stopped never does.
+    """
 
     def __init__(self, lanes: int, prepare: Callable[[], Any] | None = None) -> None:
         self._prepare = prepare  # what a new thread does first
         self._news: SimpleQueue[Copied] = SimpleQueue()
         self._lanes: list[SimpleQueue[tuple[Any, Copies] | None]] = [SimpleQueue() for _ in range(lanes)]
-        self._threads: list[threading.Thread | None] = [None] * lanes
+        self._used: set[int] = set()  # lanes that were given a thread
+        self._lock = threading.Lock()
+        self._at_work: list[threading.Lock] = []  # one a thread that has begun, held until it ends
         self._stopped = False
 
     def submit(self, lane: int, token: Any, copies: Copies) -> None:
         """Ask a lane to copy; ``next`` will give the token back."""
         self._lanes[lane].put((token, copies))
-        if self._threads[lane] is None:
-            name = f"gapless-staging-{lane}"
-            thread = threading.Thread(target=self._work, args=(self._lanes[lane],), name=name, daemon=True)
-            thread.start()
-            self._threads[lane] = thread
+        if lane not in self._used:
+            self._used.add(lane)
+            _thread.start_new_thread(self._work, (self._lanes[lane],))
 
     def next(self) -> Copied:
         """Wait until some lane is done with something, and say what."""
@@ -50,12 +58,13 @@ class Threads:
 
     def close(self) -> list[Copied]:
         """Let the lanes finish what they are at, drop the rest, wait until the threads are gone; give what is news."""
-        self._stopped = True
+        with self._lock:
+            self._stopped = True
         for lane in self._lanes:
             lane.put(None)
-        for thread in self._threads:
-            if thread is not None:
-                thread.join()
+        while self._at_work:
+            with suppress(IndexError):  # it has just ended
+                self._at_work[0].acquire(timeout=PATIENCE)
         news: list[Copied] = []
         while True:
             try:
@@ -64,15 +73,25 @@ class Threads:
                 return news
 
     def _work(self, tasks: SimpleQueue[tuple[Any, Copies] | None]) -> None:
-        if self._prepare is not None:
-            self._prepare()
-        while (task := tasks.get()) is not None and not self._stopped:
-            token, copies = task
-            try:
-                start, end = carry_out(copies)
-                self._news.put(Copied(token, (start, end), end - start))
-            except BaseException as problem:  # it comes out at its chunk, in the caller's thread
-                self._news.put(Copied(token, None, error=problem))
+        working = threading.Lock()
+        working.acquire()
+        with self._lock:
+            if self._stopped:
+                return
+            self._at_work.append(working)
+        try:
+            if self._prepare is not None:
+                self._prepare()
+            while (task := tasks.get()) is not None and not self._stopped:
+                token, copies = task
+                try:
+                    start, end = carry_out(copies)
+                    self._news.put(Copied(token, (start, end), end - start))
+                except BaseException as problem:  # it comes out at its chunk, in the caller's thread
+                    self._news.put(Copied(token, None, error=problem))
+        finally:
+            self._at_work.remove(working)
+            working.release()
 
 
 def carry_out(copies: Copies) -> tuple[int, int]:

@@ -44,8 +44,7 @@ class Library:
         pointer, number = ctypes.c_void_p, ctypes.c_int64
         self.quick, self.slow = ctypes.PyDLL(str(path)), ctypes.CDLL(str(path))
         for calls in (self.quick, self.slow):
-            calls.gapless_crew_open.argtypes = (ctypes.c_int, pointer, pointer, pointer)
-            calls.gapless_crew_open.restype = pointer
+            calls.gapless_crew_open.argtypes = (pointer, ctypes.c_int, pointer, pointer, pointer)
             calls.gapless_crew_submit.argtypes = (pointer, ctypes.c_uint64, pointer, pointer, number)
             calls.gapless_crew_next.argtypes = (pointer, number, pointer)
             calls.gapless_crew_stop.argtypes = calls.gapless_crew_free.argtypes = (pointer,)
@@ -89,18 +88,18 @@ class Pool:
     ) -> None:  # fmt: skip
         self._library, self._failed = library, failed
         self._process = os.getpid()  # a child has none of the threads
-        self._crew: int | None = library.slow.gapless_crew_open(threads, wait, enter, context)
-        if not self._crew:
-            raise MemoryError("The system gives no threads to copy with.")
+        self._crew = ctypes.c_void_p()  # holds it before a Ctrl-C can come between
         self._count = 0
         self._known: dict[int, tuple[Any, Any]] = {}  # by the number of a task: its token, and what it must not lose
         self._here: deque[Copied] = deque()  # what was done in the calling thread
         self._news = _News()
         self._place = ctypes.addressof(self._news)
+        if library.slow.gapless_crew_open(ctypes.addressof(self._crew), threads, wait, enter, context):
+            raise MemoryError("The system gives no threads to copy with.")
 
     def submit(self, lane: int, token: Any, copies: Copies) -> None:
         """Ask for copies; ``next`` will give the token back."""
-        if self._crew is None:
+        if not self._crew:
             raise RuntimeError("this crew is closed")
         parts, grids = _parts(copies.pairs)
         if parts is None:
@@ -144,19 +143,18 @@ class Pool:
         called again.
         """
         news: list[Copied] = []
-        if self._crew is not None and self._process == os.getpid():
+        if self._crew and self._process == os.getpid():
             self._library.slow.gapless_crew_stop(self._crew)
             while self._library.quick.gapless_crew_next(self._crew, 0, self._place):
                 news.append(self._heard())
-            crew, self._crew = self._crew, None
-            self._library.quick.gapless_crew_free(crew)
+            self._library.quick.gapless_crew_free(ctypes.addressof(self._crew))
         news += self._here
         self._here.clear()
         self._known.clear()
         return news
 
     def __del__(self) -> None:
-        if getattr(self, "_crew", None) is not None:
+        if getattr(self, "_crew", None):
             self.close()
 
 

@@ -400,8 +400,7 @@ EXPORT void gapless_crew_stop(struct crew *crew)
         pthread_join(crew->thread[i], NULL);
 }
 
-/* Give back what a stopped crew holds. */
-EXPORT void gapless_crew_free(struct crew *crew)
+static void discard(struct crew *crew)
 {
     struct queue *queues[] = {&crew->waiting, &crew->ready, &crew->done};
     for (int i = 0; i < 3; i++)
@@ -414,14 +413,28 @@ EXPORT void gapless_crew_free(struct crew *crew)
     free(crew);
 }
 
-/* Start a crew of so many threads and the waiter, who first calls *enter* with *context* and calls *synchronize* with
- * each event. NULL where the system gives no memory or no thread. Signals are left to the threads that are there, but
- * for those of faults, which are the thread's own. */
-EXPORT struct crew *gapless_crew_open(int threads, int (*synchronize)(void *), int (*enter)(void *), void *context)
+/* Give back what a stopped crew holds; its place is NULL then. */
+EXPORT void gapless_crew_free(struct crew **place)
 {
+    struct crew *crew = *place;
+    *place = NULL;
+    if (crew)
+        discard(crew);
+}
+
+/* Start a crew of so many threads and the waiter, who first calls *enter* with *context* and calls *synchronize* with
+ * each event. Gives 0, or an error where the system gives no memory or no thread. Signals are left to the threads that
+ * are there, but for those of faults, which are the thread's own.
+ *
+ * The crew is put into a place that the caller has already: a Ctrl-C that came meanwhile is raised in Python before
+ * what a call gives can be kept, and a crew that nobody knows would stay. */
+EXPORT int gapless_crew_open(struct crew **place, int threads, int (*synchronize)(void *), int (*enter)(void *),
+                             void *context)
+{
+    *place = NULL;
     struct crew *crew = calloc(1, sizeof *crew + (size_t)threads * sizeof crew->thread[0]);
     if (!crew)
-        return NULL;
+        return ENOMEM;
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -439,18 +452,19 @@ EXPORT struct crew *gapless_crew_open(int threads, int (*synchronize)(void *), i
     int failed = pthread_create(&crew->waiter, NULL, wait_for_events, crew);
     if (failed) {
         pthread_sigmask(SIG_SETMASK, &before, NULL);
-        gapless_crew_free(crew);
-        return NULL;
+        discard(crew);
+        return failed;
     }
     while (crew->threads < threads && !pthread_create(&crew->thread[crew->threads], NULL, work, crew))
         crew->threads++;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!crew->threads) {
         gapless_crew_stop(crew);
-        gapless_crew_free(crew);
-        return NULL;
+        discard(crew);
+        return EAGAIN;
     }
-    return crew;
+    *place = crew;
+    return 0;
 }
 
 /* Add a task, to be begun after *event* where that is not NULL. Gives 0, or ENOMEM. */
