@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,37 @@ def test_what_items_make_up_is_for_reading() -> None:
         assert joined.shape == (40,)
         assert np.shares_memory(joined, table)
         assert not joined.flags.writeable
+
+
+class Shorter(list[Any]):
+    """A list that says other lengths than it has, as one that another thread fills may."""
+
+    def __len__(self) -> int:
+        return 1
+
+
+@pytest.mark.parametrize("simulated", [False, True])
+def test_a_list_is_looked_at_once(simulated: bool) -> None:
+    """What its items hold is read from memory, so that nothing may rest on a list that is someone else's."""
+    items = Shorter([X[1], X[0], *X[2:-1]])
+    with Pipeline(affine, device=Simulated() if simulated else "host") as pipe:
+        (got,) = pipe.stream([items])
+    assert np.array_equal(got, affine(np.stack(list(items))))
+
+
+def test_items_stay_when_their_list_is_filled_anew() -> None:
+    """Memory of files, joined where it lies, would be gone."""
+
+    class Mapped(np.ndarray):
+        """Not looked at by its words."""
+
+    file = bytearray(X.tobytes())
+    items = [Mapped(10, np.float64, file, 80 * row) for row in range(24)]
+    known = [weakref.ref(item) for item in items]
+    (chunk,) = batches([items])
+    assert isinstance(chunk.inputs[0], np.ndarray)
+    items.clear()
+    assert all(item() is not None for item in known)
 
 
 def test_arrays_and_tuples_do_not_share_a_pack() -> None:

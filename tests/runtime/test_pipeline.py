@@ -133,6 +133,20 @@ def test_single_items_are_packed_on_request(device: Any) -> None:
     assert all(np.array_equal(y, affine(x)) for y, x in zip(results, items, strict=True))
 
 
+@pytest.mark.parametrize(
+    ("options", "most"),
+    [({"chunk": "300 KiB"}, 300 << 10), ({"priority": "low"}, 4 << 20), ({"memory": "18 MiB"}, 1 << 20)],
+    ids=["chunk", "priority", "memory"],
+)
+def test_packs_are_of_the_size_that_is_fixed_for_chunks(options: dict[str, Any], most: int) -> None:
+    """Of all sizes of packs that the plan may choose, those would be many times too large."""
+    x, sizes = np.zeros((3 << 20, 4), np.float32), list[int]()
+    with Pipeline(lambda a: sizes.append(a.nbytes), device=Simulated(), **options) as pipe:
+        assert sum(1 for _ in pipe.stream((x[first : first + 256] for first in range(0, len(x), 256)), pack=True))
+    assert sum(sizes) == x.nbytes
+    assert max(sizes) <= most
+
+
 def test_rows_of_an_array_are_packed_without_a_look_at_each(device: Any) -> None:
     x = np.random.default_rng(2).random((50, 7, 3), dtype=np.float32)
     with Pipeline(affine, device=device) as pipe:
@@ -442,6 +456,7 @@ def a_memmap(path: Path) -> Any:
         (b'{"gapless resume": 1, "ker', "no journal"),  # a journal has its first line from the begin
         (b"\xff\xfe\n\n", "no journal"),
         (b"[1, 2]\n", "no journal"),
+        (b"[" * 100_000 + b"\n", "no journal"),
     ],
 )
 def test_a_file_that_is_no_journal_is_left_as_it_is(tmp_path: Path, content: bytes, says: str) -> None:
@@ -482,13 +497,14 @@ def test_a_crash_before_any_rows_were_done_leaves_a_journal_that_is_taken_up(tmp
     assert [path.name for path in tmp_path.iterdir()] == ["y"]
 
 
-def test_lines_that_the_disk_lost_are_done_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lost", [bytes(12), b"[" * 100_000], ids=["nothing", "brackets"])
+def test_lines_that_the_disk_lost_are_done_again(tmp_path: Path, lost: bytes) -> None:
     out = a_memmap(tmp_path / "y")
     out[:] = 7
     path = tmp_path / "journal"
     Journal(path, [X], [out], len(X), "affine")
     with path.open("ab") as file:
-        file.write(b"[0, 1000]\n" + bytes(12) + b"\n[2000, 4001]\n")
+        file.write(b"[0, 1000]\n" + lost + b"\n[2000, 4001]\n")
     with Pipeline(affine, device="host", chunk=4800) as pipe:
         pipe(X, out=out, resume=path)
     assert np.all(out[:1000] == 7)
@@ -647,6 +663,29 @@ def test_ctrl_c_stops_within_a_chunk_and_leaves_no_thread() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "stopped True 1\n", done.stdout + done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_forked_child_does_not_wait_for_threads_that_its_parent_has() -> None:
+    """A stream's thread, here made to end late, is still there when the run is over, and the ring is used again."""
+    script = (
+        "import os, signal, time, warnings\n"
+        "import numpy as np\n"
+        "from gapless.runtime.devices import host\n"
+        "from gapless.runtime.pipeline import Pipeline\n"
+        "warnings.simplefilter('ignore')\n"
+        "end = host._Work.end\n"
+        "host._Work.end = lambda work: (end(work), time.sleep(0.2))\n"
+        "pipe = Pipeline(lambda a: a + 1, device='host', slots=2)\n"
+        "pipe(np.zeros(1000))\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    signal.alarm(10)\n"
+        "    os._exit(not (pipe(np.zeros(1000)) == 1).all())\n"
+        "print(os.waitpid(child, 0)[1])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "0\n", done.stdout + done.stderr
 
 
 def test_source_is_not_asked_after_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:

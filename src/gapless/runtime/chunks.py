@@ -84,6 +84,8 @@ def batches(source: Iterable[Any], pack_bytes: int = 0) -> Iterator[Chunk]:
     first = 0
     for index, batch in enumerate(_packed(source, pack_bytes) if pack_bytes else source):
         as_list = not pack_bytes and isinstance(batch, list)
+        if as_list:  # what others do to the list from now on is nothing to what is read of its items' memory
+            batch = list(batch)
         alike = batch if isinstance(batch, Alike) else _if_alike(batch) if as_list and batch else None
         if alike is not None:
             rows = [len(alike[0])] * len(alike)
@@ -128,7 +130,7 @@ def _pack(batch: list[Any], index: int, first: int, *, as_list: bool) -> Chunk:
     if any(list(map(len, column)) != rows for column in columns[1:]):
         raise GaplessError("The inputs of an item differ in their first dimension.")
     inputs = tuple(_joined(column) for column in columns)
-    return Chunk(index, first, sum(rows), inputs, items=rows, as_list=as_list, held=batch)
+    return Chunk(index, first, sum(rows), inputs, items=rows, as_list=as_list, held=columns)
 
 
 def _alike(items: list[HostArray]) -> list[HostArray]:

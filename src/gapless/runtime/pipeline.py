@@ -51,6 +51,10 @@ SMALL_BATCH = 512 << 10  # bytes of a batch that the caller stages sooner than a
 SMALL = 1 << 20  # bytes below which a thread is not worth its start
 PRIORITIES = {"low": 0, "normal": 0, "high": -100}  # clamped by the driver (R6.13)
 BATCH_SLOTS = 8  # of a stream that is not staged: enough that the link is busy while the caller looks at results
+SLOT_MEMORY = (
+    6  # times a batch's bytes: in and out on the device, pinned in, and three blocks of results (``Ring.spare``)
+)
+ENGINES = 3  # that slots keep busy: one each, where memory is short
 STAGED_SLOTS = 6  # of one that is: those, but for what would no longer fit the cache
 LOW_AHEAD, LOW_CHUNK = 2, 4 << 20  # so few and so small copies that those of others get through between
 
@@ -161,7 +165,7 @@ class Pipeline:
         A batch is an array, a tuple of arrays for several inputs, or a list of many small items (arrays, or tuples)
         that are copied as one and whose result is a list. It must stay as it is until its result is given: a source
         that fills one buffer again and again must yield copies. *pack* gathers single items that way, into copies of
-        the size that the plan chooses, or of the bytes given. The source is asked for a batch when a slot is free.
+        the size that the plan chooses (of *chunk*, where fixed), or of the bytes given. The source is asked for a batch when a slot is free.
         A result lies in memory of the pipeline's own that is used again once nothing refers to the result any more.
         """
         self._check_open()
@@ -316,6 +320,7 @@ class Pipeline:
         """
         plan, spins, ring = run.plan, run.plan.threads == 0, None
         with self._lock:
+            self._rings = [rest for rest in self._rings if rest[0].process == os.getpid()]
             if self._fixed.memory is not None:  # buffers that grew for another plan may be more than the bound allows
                 self._rings = [rest for rest in self._rings if rest[1] == plan]
             for rest in self._rings:
@@ -384,8 +389,7 @@ class Pipeline:
             why.append("staging: by threads of Python, one a slot")
         why.append(f"slots: {slots}{', by hand' if self._fixed.slots or self._fixed.threads else ''}")
         if self._fixed.memory is not None:
-            a_slot = 6 * size  # on the device in and out, pinned in, and up to three blocks of results (``Ring.spare``)
-            slots = max(min(slots, self._fixed.memory // max(a_slot, 1)), 1)
+            slots = max(min(slots, self._fixed.memory // max(SLOT_MEMORY * size, 1)), 1)
             why.append(f"memory: bound by hand, which leaves {slots} slots for batches like the first")
         threads = threads if self._device.pools else min(threads, slots)
         ahead = min(self._fixed.ahead or slots, slots)
@@ -417,8 +421,11 @@ class Pipeline:
         """Give the bytes of a pack: a chunk of a run that has very many."""
         many = Work(rows=1 << 30, bytes_in=1 << 30, bytes_out=1 << 30, pageable_in=self._device.stages,
                     pageable_out=False)  # fmt: skip
-        links = self._device.stages
-        return min(max(self._choose(many).chunk_bytes, LEAST_PACK[links]), MOST_PACK[links])
+        links, fixed = self._device.stages, self._fixed
+        size = fixed.chunk or min(max(self._choose(many).chunk_bytes, LEAST_PACK[links]), MOST_PACK[links])
+        if fixed.memory is not None:
+            size = max(min(size, fixed.memory // (SLOT_MEMORY * min(fixed.slots or ENGINES, ENGINES))), 1)
+        return size
 
     def _all_straight(self, arrays: Sequence[HostArray]) -> bool | None:
         """Tell it of all of them; None where they differ."""

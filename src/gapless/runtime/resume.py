@@ -149,7 +149,7 @@ class Journal:
 def _parsed(line: bytes) -> Any:
     try:
         return json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):  # the latter of a line of thousands of brackets
         return None
 
 

@@ -14,6 +14,7 @@ staged back where it must be, may the next chunk have the slot. From that everyt
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import dataclass, field
 from math import prod
@@ -261,6 +262,7 @@ class Ring:
     def __init__(self, device: Device, *, priority: int = 0, spins: bool = True) -> None:
         self.device = device
         self.spins = spins
+        self.process = os.getpid()  # a child that is forked later has none of what its streams run by
         self._priority = priority
         self._blocks: list[HostArray] = []
         self._largest = 0
