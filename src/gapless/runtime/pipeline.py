@@ -51,9 +51,7 @@ SMALL_BATCH = 512 << 10  # bytes of a batch that the caller stages sooner than a
 SMALL = 1 << 20  # bytes below which a thread is not worth its start
 PRIORITIES = {"low": 0, "normal": 0, "high": -100}  # clamped by the driver (R6.13)
 BATCH_SLOTS = 8  # of a stream that is not staged: enough that the link is busy while the caller looks at results
-SLOT_MEMORY = (
-    6  # times a batch's bytes: in and out on the device, pinned in, and three blocks of results (``Ring.spare``)
-)
+SLOT_MEMORY = 6  # times a batch's bytes: on the device in and out, pinned in, three blocks of results (``Ring.spare``)
 ENGINES = 3  # that slots keep busy: one each, where memory is short
 STAGED_SLOTS = 6  # of one that is: those, but for what would no longer fit the cache
 LOW_AHEAD, LOW_CHUNK = 2, 4 << 20  # so few and so small copies that those of others get through between
@@ -165,7 +163,8 @@ class Pipeline:
         A batch is an array, a tuple of arrays for several inputs, or a list of many small items (arrays, or tuples)
         that are copied as one and whose result is a list. It must stay as it is until its result is given: a source
         that fills one buffer again and again must yield copies. *pack* gathers single items that way, into copies of
-        the size that the plan chooses (of *chunk*, where fixed), or of the bytes given. The source is asked for a batch when a slot is free.
+        the size that the plan chooses (*chunk*, where that is fixed), or of the bytes given. The source is asked for a
+        batch when a slot is free.
         A result lies in memory of the pipeline's own that is used again once nothing refers to the result any more.
         """
         self._check_open()
