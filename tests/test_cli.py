@@ -252,6 +252,12 @@ def test_gates_stand_behind_the_report_and_what_fails_is_told_after_it(capsys, m
     assert out.index("more: gapless explain") < out.index("Gate ")
     assert err.startswith("gapless: no single-stream: fails, ")
     assert "Gate" not in run(capsys, "explain", ONE_STREAM)[1]
+    status, out, _ = run(capsys, "explain", ONE_STREAM, "--json", *gates)
+    assert status == 1
+    assert [(gate["gate"], gate["holds"]) for gate in json.loads(out)["gates"]] == [
+        ("wall_ms<=70", True), ("no single-stream", False)
+    ]  # fmt: skip
+    assert "gates" not in json.loads(run(capsys, "explain", ONE_STREAM, "--json")[1])
     both = io.StringIO()
     monkeypatch.setattr(sys, "stdout", both)
     monkeypatch.setattr(sys, "stderr", both)

@@ -314,6 +314,33 @@ def test_the_memory_bound_of_a_stream_counts_the_blocks_of_its_results() -> None
     assert sum(taken) <= 8 * 6 * 4096
 
 
+def test_a_plan_of_a_stream_says_what_becomes_of_its_items() -> None:
+    items = [np.zeros(100) for _ in range(50)]
+    with Pipeline(lambda a: a, device="host") as pipe:
+        list(pipe.stream(items))
+        assert "chunk: each batch as it comes" in str(pipe.plan())
+        list(pipe.stream(items, pack=8000))
+        assert str(pipe.plan()).startswith("batches like the first of 7.81 KiB (1,000 rows), ")
+        assert "chunk: items are gathered, 10 in the first" in str(pipe.plan())
+        pipe(np.zeros(1))
+        assert str(pipe.plan()).startswith("1 chunk of 8 B (1 row), ")
+        assert str(pipe.report()).startswith("1 row in 1 chunk through ")
+
+
+def test_the_first_run_loads_no_module() -> None:
+    """It would be timed as the kernel's."""
+    code = (
+        "import sys, numpy as np\n"
+        "from gapless.runtime.pipeline import Pipeline\n"
+        "assert 'numpy.ma' not in sys.modules\n"
+        "with Pipeline(lambda a: a + 1, device='host') as pipe:\n"
+        "    pipe(np.zeros(100))\n"
+        "    list(pipe.stream([([1.0, 2.0],)] * 3))\n"
+        "assert 'numpy.ma' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_choices_by_hand_are_kept() -> None:
     with Pipeline(affine, device=Simulated(), chunk="24 KiB", slots=5) as pipe:
         pipe(np.tile(X, (100, 1)))

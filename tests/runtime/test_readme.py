@@ -20,4 +20,4 @@ def test_the_example_runs_on_the_host(monkeypatch: pytest.MonkeyPatch, capsys: p
     y = scope["y"]
     assert isinstance(y, np.ndarray)
     assert np.allclose(y, 1)
-    assert "1000000 rows" in capsys.readouterr().out
+    assert "1,000,000 rows" in capsys.readouterr().out

@@ -134,6 +134,12 @@ def test_what_is_said_of_waits(text, said):
     assert said in why(text)
 
 
+def test_a_line_for_each_operation_is_told_by_what_they_have_in_common():
+    """As a predicted program is saved: no line stands for much."""
+    text = "stream a\n" + "".join(f"host 2\nkernel k{i} on a 1\nsync a\n" for i in range(1, 41))
+    assert why(text) == "SM 80.0 ms ×40 k1 is issued late: the host works (line 2)"
+
+
 def test_many_reasons_are_cut_short():
     text = "stream a\n" + "".join(f"host {i}\nkernel k{i} on a 1\nsync a\n" for i in range(1, 8))
     assert why(text).count("the host works") == 4

@@ -99,9 +99,10 @@ def _explain_as_json(timelines: Sequence[Path], asked: Asked, html: Path | None)
             complain(_of(path, problem, timelines))
             status = WRONG
             continue
-        write(json_of(report.to_dict()))
+        gates = _gates(report, asked)
+        write(json_of(report.to_dict() | ({"gates": [gate.to_dict() for gate in gates]} if gates else {})))
         status = max(status, _has_work(report, path, asked))
-        status = max(status, held(_gates(report, asked), of=path if len(timelines) > 1 else None))
+        status = max(status, held(gates, of=path if len(timelines) > 1 else None))
     return status
 
 

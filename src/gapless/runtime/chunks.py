@@ -14,6 +14,7 @@ from gapless.model.errors import GaplessError
 
 from .devices import HostArray
 from .devices.address import Alike, address, addresses_if_alike
+from .devices.host import is_masked
 from .slots import Chunk
 
 
@@ -23,7 +24,7 @@ def as_host(value: Any, what: str = "The input") -> HostArray:
         array = value
     elif hasattr(value, "__cuda_array_interface__"):
         raise GaplessError(f"{what} is in the GPU's memory already, and a pipeline copies from host memory.")
-    elif isinstance(value, np.ma.MaskedArray):
+    elif is_masked(value):
         raise GaplessError(f"{what} has a mask, which a device does not know. Pass x.filled(...), or x.data.")
     else:
         array = np.asarray(value)

@@ -372,7 +372,9 @@ class Pipeline:
         work = Work(rows=first.rows, bytes_in=size, bytes_out=size, pageable_in=not straight, pageable_out=False,
                     whole=True)  # fmt: skip
         plan = self._choose(work)
-        slots, threads, why = plan.slots, plan.threads, ["chunk: each batch as it comes"]
+        packed = first.items is not None and not first.as_list
+        gathered = f"chunk: items are gathered, {len(first.items or ()):,} in the first"
+        slots, threads, why = plan.slots, plan.threads, [gathered if packed else "chunk: each batch as it comes"]
         if not threads and self._fixed.slots is None and self._device.stages:
             slots = BATCH_SLOTS
         if threads and self._fixed.threads is None and size < SMALL_BATCH:

@@ -63,7 +63,8 @@ class PipelineReport:
     def __str__(self) -> str:
         wall = self.wall_ns or 1
         lines = [
-            f"{self.rows} rows in {self.chunks} chunks through {self.plan.slots} slots on {self.device}: "
+            f"{self.rows:,} row{'s' * (self.rows != 1)} in {self.chunks:,} chunk{'s' * (self.chunks != 1)} "
+            f"through {self.plan.slots} slot{'s' * (self.plan.slots != 1)} on {self.device}: "
             f"{self.wall_ns / 1e6:.4g} ms, in {self.bytes_in / wall:.3g} GB/s, out {self.bytes_out / wall:.3g} GB/s"
         ]
         if self.percent is not None and self.limit_ns is not None:

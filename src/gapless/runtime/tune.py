@@ -77,11 +77,14 @@ class Plan:
     memory: int  # bytes of the ring, host and device
     predicted_ns: float
     why: tuple[str, ...]
+    whole: bool = False  # the chunks are a stream's batches, of which the first is known
 
     def __str__(self) -> str:
+        what = "batches like the first" if self.whole else _counted(self.chunks, "chunk")
         head = (
-            f"{self.chunks} chunks of {_size(self.chunk_bytes)} ({self.rows} rows), {self.slots} slots, "
-            f"{self.streams} streams, {self.threads} staging threads, {_size(self.memory)} of memory"
+            f"{what} of {_size(self.chunk_bytes)} ({_counted(self.rows, 'row')}), {_counted(self.slots, 'slot')}, "
+            f"{_counted(self.streams, 'stream')}, {_counted(self.threads, 'staging thread')}, "
+            f"{_size(self.memory)} of memory"
         )
         return "\n".join((head, *(f"  {line}" for line in self.why)))
 
@@ -267,6 +270,7 @@ def _plan(
     return Plan(
         rows=rows, chunk_bytes=size, chunks=max(-(-work.rows // rows), 1), slots=slots, streams=slots, threads=threads,
         staging=staging, ahead=min(fixed.ahead or slots, slots), memory=memory, predicted_ns=time, why=why,
+        whole=work.whole,
     )  # fmt: skip
 
 
@@ -329,6 +333,10 @@ def _reasons(
 def _neighbours(work: Work, costs: Costs, size: int, slots: int, staging: str, cores: int) -> str:
     half, double = (makespan(work, costs, other, slots, staging, cores) / 1e6 for other in (size // 2, size * 2))
     return f"half the size {half:.3g} ms, twice {double:.3g} ms"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def _by_hand(value: object) -> str:

@@ -158,9 +158,20 @@ class _Page(Page):
     def waits(self, run: Schedule, lines: NDArray[np.int32]) -> Iterator[Text]:
         """Say for each engine how long it waits, and for what."""
         several = len({info.device for info in run.program.streams}) > 1
-        told: dict[str, list[Gaps]] = {}
-        for group in alike(gaps(run), run, lines):
-            told.setdefault(engine_label(run, group.first.engine, group.first.device, several), []).append(group)
+        found = list(gaps(run))
+
+        def by_engine(lines: Sequence[int] | NDArray[np.int32]) -> dict[str, list[Gaps]]:
+            groups: dict[str, list[Gaps]] = {}
+            for group in alike(found, run, lines):
+                label = engine_label(run, group.first.engine, group.first.device, several)
+                groups.setdefault(label, []).append(group)
+            return groups
+
+        told, by_kind = by_engine(lines), by_engine(())
+        for label, groups in told.items():
+            times = [group.time for group in groups]
+            if sum(times[:MOST_CAUSES]) < sum(times) / 2:  # as in a tape with a line for each operation
+                told[label] = by_kind[label]
         if not told:
             return
         yield Text()

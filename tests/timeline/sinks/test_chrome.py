@@ -160,6 +160,14 @@ def test_odd_timelines_keep_their_work(tmp_path: Path) -> None:
     assert len(set(back.calls.thread.tolist())) == 3
 
 
+def test_lines_of_calls_are_said_to_be_left_out() -> None:
+    timeline = odd()
+    calls = replace(timeline.calls, stack=np.array([3, -1, 3], np.int32))
+    assert "Left out from which lines 2 calls came: the format has no place for it." in chrome.left_out(
+        replace(timeline, calls=calls)
+    )
+
+
 def every_kind() -> Timeline:
     """Give a timeline with each kind of operation, memory, call, mark and range that there is."""
     kinds, ranges, marks = len(OpKind), len(RangeKind), len(MarkKind)

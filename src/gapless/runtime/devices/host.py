@@ -9,6 +9,7 @@ from __future__ import annotations
 import _thread
 import os
 import platform
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -91,6 +92,12 @@ class Memory:
     def array(self, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
         """Give the bytes from *offset* on as an array."""
         return as_array(self._bytes, offset, shape, dtype)
+
+
+def is_masked(value: Any) -> bool:
+    """Tell whether it is a masked array. ``numpy.ma`` is not loaded for it, which takes longer than many a kernel."""
+    masked = sys.modules.get("numpy.ma")
+    return masked is not None and isinstance(value, masked.MaskedArray)
 
 
 def as_array(block: HostArray, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
@@ -253,7 +260,7 @@ def numpy_launch(kernel: Any, where: str) -> Launch:
 
 def _array(given: Any, kernel: Any) -> HostArray:
     """Take what a kernel gave as an array. Raises GaplessError for text and for whatever else is no array or number."""
-    if isinstance(given, np.ma.MaskedArray):
+    if is_masked(given):
         raise GaplessError(f"{name_of(kernel)} gave a masked array. Give its .filled(...), or its .data.")
     array = None if isinstance(given, str | bytes) else np.asarray(given)
     if array is None or array.dtype.hasobject:

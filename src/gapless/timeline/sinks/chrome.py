@@ -57,6 +57,10 @@ def left_out(timeline: Timeline) -> tuple[str, ...]:
         said.append(f"Wrote {graphs:,} graph{'s' * (graphs > 1)} recorded as a whole as kernels.")
     if named := int((timeline.ranges.kind == RangeKind.NVTX).sum()):
         said.append(f"Wrote {named:,} NVTX range{'s' * (named > 1)} as annotations.")
+    if placed := int((timeline.calls.stack >= 0).sum()):
+        said.append(
+            f"Left out from which lines {placed:,} call{'s' * (placed > 1)} came: the format has no place for it."
+        )
     if len(timeline.touches):
         said.append("Left out which memory each call touches: the format has no place for it.")
     return tuple(said)
