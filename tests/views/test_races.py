@@ -48,11 +48,18 @@ x.tape  1 race
     add     record e on copies  after line 2
             wait e on work      before line 3
 
-1 of 1 expectation fails.
+1 expectation fails.
 line 4    expect no race: got error: in writes data and k reads it, with no
           order between them. To repair: record e on copies after in; wait e on
           work before k"""
     )
+
+
+def test_of_a_replay_it_is_said_what_is_asked():
+    text = "stream a\nkernel x on a 1\nkernel x2 on a 1\nexpect order x x2\nexpect no race\n"
+    for replay, asked in (("plain", False), ("h1", True)):
+        told = said(text, replay=replay)
+        assert ("Of a replayed run only what must hold in every run is asked." in told) is asked, told
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,8 @@ def expectations_held(played: Simulation) -> str:
     whole = len(played.outcomes)
     failed = sum(not outcome.holds for outcome in played.outcomes)
     if failed:
-        return f"{failed} of {whole} {_plural('expectation', whole)} fail{'s' if failed == 1 else ''}"
+        of = f"{failed} of {whole}" if whole > 1 else "1"
+        return f"{of} {_plural('expectation', whole)} fail{'s' if failed == 1 else ''}"
     return f"{whole} {_plural('expectation', whole)} hold{'s' if whole == 1 else ''}" if whole else ""
 
 
@@ -55,6 +56,9 @@ def draw_expectations(page: Page, played: Simulation, *, alone: bool = True) -> 
     yield Text()
     where = "" if alone else " in the run as it stands"
     yield page.line(f"{expectations_held(played)}{where}.", FAULT if failed else GAIN)
+    if played.replay != "plain":
+        asked = Text("Of a replayed run only what must hold in every run is asked.")
+        yield from page.prose(asked, style="", indent=0)
     for expectation, outcome in failed:
         label = f"line {outcome.line}"
         words = page.foreign(f"{expectation}: got {outcome.got}")
