@@ -58,6 +58,13 @@ def test_items_of_one_row_of_an_array_that_steps_over_others(count: int) -> None
         assert [got.tolist() for got in pipe.stream(items, pack=True)] == [[2.0 * i + 1] for i in range(count)]
 
 
+def test_a_pack_may_be_larger_than_all_there_is() -> None:
+    with Pipeline(affine, device="host") as pipe:
+        for source in (X, list(X), iter(X)):
+            assert np.array_equal(np.stack(list(pipe.stream(source, pack=1 << 80))), affine(X))
+            assert pipe.report().chunks == 1
+
+
 def test_items_that_lie_side_by_side_in_two_arrays() -> None:
     """The array that the first is cut out of ends with it."""
     block = bytearray(np.arange(20.0).tobytes())

@@ -514,6 +514,23 @@ def test_a_run_that_failed_before_any_rows_were_done_leaves_no_journal(tmp_path:
     assert [path.name for path in tmp_path.iterdir()] == ["y"]
 
 
+def test_what_ends_a_run_is_told_also_where_its_journal_cannot_be_written(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+
+    def kernel(a: Any) -> Any:
+        if not folder.exists():
+            raise LookupError("on purpose")
+        for path in folder.iterdir():
+            path.unlink()
+        folder.rmdir()
+        return affine(a)
+
+    with Pipeline(kernel, device="host", chunk=4800, slots=1) as pipe, pytest.raises(LookupError) as caught:
+        pipe(X, out=a_memmap(tmp_path / "y"), resume=folder / "journal")
+    assert any("done again" in note and "No such file" in note for note in caught.value.__notes__)
+
+
 def test_a_crash_before_any_rows_were_done_leaves_a_journal_that_is_taken_up(tmp_path: Path) -> None:
     out = a_memmap(tmp_path / "y")
     Journal(tmp_path / "journal", [X], [out], len(X), "affine")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from math import prod
@@ -184,7 +185,7 @@ def _packed(source: Iterable[Any], pack_bytes: int) -> Iterator[list[Any]]:
     rest = iter(source)
     for item in rest:  # as long as all items are alike, none of them is looked at by itself
         size = item.nbytes if type(item) is np.ndarray else 0
-        pack = [item, *islice(rest, -(-pack_bytes // size) - 1)] if size else [item]
+        pack = [item, *islice(rest, min(-(-pack_bytes // size) - 1, sys.maxsize))] if size else [item]
         alike = _if_alike(pack)
         if alike is None:
             yield from _mixed(chain(pack, rest), pack_bytes)

@@ -81,13 +81,16 @@ class Journal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, _: type[BaseException] | None, failed: BaseException | None, *__: object) -> None:
         """Remove the journal of a run that is done; of another keep the rows that are, if any."""
         if failed is None:
             for array in self._out:
                 array.flush()
         else:
-            self.flush()
+            try:
+                self.flush()
+            except GaplessError as problem:  # what ended the run is what is to be mended first
+                failed.add_note(f"gapless: rows that were done will be done again: {problem}")
         if failed is None or self._is_bare:
             self._path.unlink(missing_ok=True)
 
