@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import weakref
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +16,13 @@ from gapless.model.machine import Machine
 from gapless.runtime import calibrate
 from gapless.runtime.bench import bench, bench_pipeline
 from gapless.runtime.calibrate import HOST, Costs, costs_of, measure
-from gapless.runtime.devices.host import Host
+from gapless.runtime.devices.host import Host, Memory
 from gapless.runtime.devices.simulated import Simulated
 from gapless.runtime.pipeline import Pipeline
 from gapless.runtime.report import timeline_of
+from gapless.runtime.slots import RingMemoryError
 from gapless.runtime.tune import Fixed, Work, choose, makespan
+from staged_host import StagedHost
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
@@ -91,6 +95,63 @@ def test_costs_measured_on_a_simulated_gpu_are_those_it_was_made_of() -> None:
     assert costs.h2d_rate == pytest.approx(rate, rel=1e-3)
     assert costs.both_rates(4 * MIB)[0] == pytest.approx(rate, rel=0.1)
     assert dict(costs.host_copy)[1] == pytest.approx(10.0, rel=0.05)
+
+
+class Small(StagedHost):
+    """A GPU most of whose memory is another's, and nobody has measured."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self.key = "a small GPU"
+        self.room = room
+        self.taken: list[weakref.ref[Any]] = []
+
+    def memory(self, nbytes: int) -> Any:
+        if nbytes + sum(memory.nbytes for memory in (one() for one in self.taken) if memory is not None) > self.room:
+            raise MemoryError("on purpose")
+        memory = Counted(nbytes)
+        self.taken.append(weakref.ref(memory))
+        return memory
+
+
+class Counted(Memory):
+    """Memory that is known until it is given back."""
+
+    __slots__ = ("__weakref__",)
+
+
+def test_costs_are_measured_in_as_much_memory_as_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(calibrate, "_known", {})
+    x = np.arange(100_000, dtype=np.float32)
+    with Pipeline(lambda a: a + 1, device=Small(24 * MIB), chunk="64 KiB", slots=2) as pipe:
+        assert np.array_equal(pipe(x), x + 1)
+    costs = calibrate._known["a small GPU"]
+    assert costs.both[-1][0] == 4 * MIB
+    assert not costs.trials
+    assert not (tmp_path / "gapless").exists()  # where there is more, more is measured
+    calibrate._known.clear()
+    with pytest.raises(MemoryError, match="on purpose"):
+        costs_of(Small(MIB))
+    with pytest.raises(GaplessError, match="Memory ran out: gapless bench takes"):
+        bench(Small(MIB))
+
+
+@pytest.mark.parametrize("problem", [MemoryError("on purpose"), RingMemoryError(MemoryError("on purpose"), [], [])])
+def test_doubt_for_which_there_is_no_memory_keeps_what_is_known(
+    problem: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes when a run is over, whose results are there."""
+    device = Small(MIB)
+    monkeypatch.setattr(calibrate, "_known", {device.key: H200})
+    monkeypatch.setattr(calibrate, "_renewed", set())
+
+    def measure(device: Any, largest: int) -> Any:
+        raise problem
+
+    monkeypatch.setattr(calibrate, "measure", measure)
+    assert not calibrate.renew(device)
+    assert costs_of(device) is H200
 
 
 def test_costs_are_kept_in_a_file_and_measured_anew_where_it_is_broken(

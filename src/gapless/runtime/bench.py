@@ -21,7 +21,7 @@ from gapless.model.kinds import OpKind
 from gapless.model.machine import Machine
 
 from . import peers
-from .calibrate import Bench, Costs, costs_of, measure
+from .calibrate import Bench, Costs, costs_of, measure, ran_out
 from .devices import Device, HostArray, open_device
 from .kernels import cuda_kernel
 from .pipeline import Pipeline
@@ -118,8 +118,16 @@ def bench(device: str | Device | None = None) -> MachineReport:
     there = open_device(device)
     if not there.stages:
         raise GaplessError("There is no GPU to measure: gapless bench measures the link between host and GPU.")
-    costs = measure(there, largest=LARGEST)
-    tools = Bench(there, LARGEST)
+    try:
+        costs = measure(there, largest=LARGEST)
+        tools = Bench(there, LARGEST)
+    except Exception as problem:
+        if not ran_out(problem):
+            raise
+        raise GaplessError(
+            f"Memory ran out: gapless bench takes up to {4 * LARGEST >> 20} MiB of the GPU's, and {20 * LARGEST >> 20} "
+            "MiB of the host's. End what else uses them."
+        ) from problem
     curves: dict[str, Any] = {
         "h2d_curve": [[size, tools.copy(OpKind.H2D, size, count=9)] for size in CURVE],
         "d2h_curve": [[size, tools.copy(OpKind.D2H, size, count=9)] for size in CURVE],

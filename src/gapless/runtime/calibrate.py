@@ -23,11 +23,12 @@ from gapless.model.kinds import OpKind
 
 from .chunks import cut
 from .cpus import stagers, usable
-from .devices import Copies, Device, Event, HostArray, Job
+from .devices import Copies, Device, Event, HostArray, Job, out_of_memory
 from .flow import flow
-from .slots import Chunk, Passage, Ring
+from .slots import Chunk, Passage, Ring, RingMemoryError
 
 MIB = 1 << 20
+ALL, LEAST = 64 * MIB, 4 * MIB  # bytes of the largest copy that is timed; each way, on the device and pinned
 IN_A_ROW = 4  # copies that are timed together
 VERSION = 6  # of the cache files
 LANES = (1, 2, 4, 8, 12, 16)  # threads that copy, as far as there are CPUs
@@ -107,19 +108,41 @@ def renew(device: Device) -> bool:
     if not device.real or not device.stages or device.key in _renewed:
         return False
     _renewed.add(device.key)
-    _known[device.key] = _measured(device)
+    try:
+        _known[device.key] = _measured(device)
+    except Exception as problem:  # the run that gave the doubt is over, and its results are there
+        if not ran_out(problem):
+            raise
+        return False
     return True
 
 
+def ran_out(problem: Exception) -> bool:
+    """Tell whether measuring failed for want of memory."""
+    return isinstance(problem, RingMemoryError) or out_of_memory(problem)
+
+
 def _measured(device: Device) -> Costs:
-    costs = measure(device, largest=64 * MIB if device.real else 4 * MIB)
-    if device.real:
+    """Measure with as much memory as there is: the device may be another's but for a little."""
+    largest = ALL if device.real else LEAST
+    while True:
+        try:
+            costs = measure(device, largest=largest)
+            break
+        except Exception as problem:
+            if largest == LEAST or not ran_out(problem):
+                raise
+        largest //= 4
+    if device.real and largest == ALL:  # what is measured in little memory is not for other processes
         _write(_cache_file(device.key), costs)
     return costs
 
 
-def measure(device: Device, *, largest: int = 64 * MIB) -> Costs:
-    """Measure, in less than a second on a GPU. Leaves nothing behind. Every figure is a median."""
+def measure(device: Device, *, largest: int = ALL) -> Costs:
+    """Measure, in less than a second on a GPU. Leaves nothing behind. Every figure is a median.
+
+    *largest* is the bytes of the largest copy. With less than all, the ring is not tried, whose memory is as much.
+    """
     bench = Bench(device, largest)
     small, large = 256 * 1024, largest
     h2d_latency, h2d_rate = _line(small, bench.copy(OpKind.H2D, small), large, bench.copy(OpKind.H2D, large))
@@ -129,7 +152,7 @@ def measure(device: Device, *, largest: int = 64 * MIB) -> Costs:
     return Costs(
         h2d_latency=h2d_latency, h2d_rate=h2d_rate, d2h_latency=d2h_latency, d2h_rate=d2h_rate, both=both,
         call=bench.call(), direct=bench.chunk(staged=False), staged=bench.chunk(staged=True), host_copy=rates,
-        register=bench.register(), trials=bench.trials() if device.real else (), pools=device.pools,
+        register=bench.register(), trials=bench.trials() if device.real and largest >= ALL else (), pools=device.pools,
     )  # fmt: skip
 
 
