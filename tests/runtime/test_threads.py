@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gapless.model.errors import GaplessError
-from gapless.runtime.devices import crew, host
+from gapless.runtime.devices import Copies, crew, host
 from gapless.runtime.pipeline import Pipeline
 from staged_host import StagedHost
 
@@ -135,6 +135,23 @@ def test_a_lane_whose_thread_cannot_start_is_told(monkeypatch: pytest.MonkeyPatc
     ):
         pipe(X)
     assert f"chunk {lane} " in caught.value.__notes__[0]
+
+
+def test_a_lane_that_cannot_be_prepared_says_so_and_nobody_waits() -> None:
+    left = ["once"]
+
+    def prepare() -> None:
+        if left:
+            raise LookupError(left.pop())
+
+    threads, target = crew.Threads(1, prepare), np.zeros(3)
+    for asked in range(2):
+        threads.submit(0, asked, Copies([(target, np.ones(3))]))
+    first, second = threads._news.get(timeout=20), threads._news.get(timeout=20)
+    assert threads.close() == []
+    assert (first.token, str(first.error)) == (0, "once")
+    assert (second.token, second.error) == (1, None)
+    assert target.all()
 
 
 def test_whether_results_are_rows_does_not_depend_on_who_is_first() -> None:

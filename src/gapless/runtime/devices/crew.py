@@ -37,7 +37,7 @@ class Threads:
     """
 
     def __init__(self, lanes: int, prepare: Callable[[], Any] | None = None) -> None:
-        self._prepare = prepare  # what a new thread does first
+        self._prepare = prepare  # what a new thread does before it copies
         self._news: SimpleQueue[Copied] = SimpleQueue()
         self._lanes: list[SimpleQueue[tuple[Any, Copies] | None]] = [SimpleQueue() for _ in range(lanes)]
         self._used: set[int] = set()  # lanes that were given a thread
@@ -79,12 +79,14 @@ class Threads:
             if self._stopped:
                 return
             self._at_work.append(working)
+        prepare = self._prepare
         try:
-            if self._prepare is not None:
-                self._prepare()
             while (task := tasks.get()) is not None and not self._stopped:
                 token, copies = task
                 try:
+                    if prepare is not None:
+                        prepare()
+                        prepare = None
                     start, end = carry_out(copies)
                     self._news.put(Copied(token, (start, end), end - start))
                 except BaseException as problem:  # it comes out at its chunk, in the caller's thread
