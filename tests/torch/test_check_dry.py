@@ -218,7 +218,7 @@ def test_a_thread_that_outlives_the_check_is_left_alone() -> None:
         before = checking.result.operations
         assert pool.submit(work).result().type == "cpu"
         if not torch.cuda.is_available():
-            with pytest.raises(AssertionError, match=r"not compiled with CUDA|NVIDIA driver"):
+            with pytest.raises((AssertionError, RuntimeError), match=r"CUDA|NVIDIA"):
                 pool.submit(lambda: torch.ones(3, device="cuda")).result()
         with gt.check(dry=True) as again:
             assert pool.submit(lambda: torch.ones(3, device="cuda").device.type).result() == "cuda"

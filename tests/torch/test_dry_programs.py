@@ -286,6 +286,20 @@ def test_an_operator_of_the_program_without_a_rule_for_shapes_is_said() -> None:
         twice(torch.ones(3, device="cuda"))
 
 
+def test_a_loop_that_waits_for_a_yes_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gapless.torch.dry._MOST_QUESTIONS", 20)
+
+    def program() -> None:
+        x = torch.ones(3, device="cuda")
+        for _ in range(30):
+            x.sum().item()  # a number is no question
+        while not (x > 3).all():
+            x.add_(1)
+
+    with pytest.raises(gt.GaplessError, match=r"asked the device 20 times.*no each time"):
+        check(program)
+
+
 @pytest.mark.parametrize(
     "program",
     [

@@ -25,6 +25,7 @@ _CASTS = (
     "torch.autocast: operations keep the types of what they are given; its casts, which streams share, are not seen"
 )
 _SIZES = "sizes that depend on values on the device are made up: as large as they can be, where that is known"
+_MOST_QUESTIONS = 10_000
 
 
 class DryDevice:
@@ -36,6 +37,7 @@ class DryDevice:
         self._pinned: dict[int, Any] = {}  # storage -> what tells of its end
         self._registered: list[tuple[int, int]] = []  # ranges of addresses given to cudaHostRegister
         self._made_up: dict[int, Any] = {}
+        self._questions: dict[str, int] = {}  # line -> how often it asked for yes or no
         self.casts = False  # whether torch.autocast was met
 
     def holds(self, tensor: torch.Tensor) -> bool:
@@ -128,7 +130,9 @@ class DryDevice:
         if name == "aten::record_stream":
             return None
         if name == "aten::_local_scalar_dense":
-            self.log.note(_MADE_UP, where())
+            self.log.note(_MADE_UP, place := where())
+            if args[0].dtype is torch.bool:
+                self._asked(place)
             return torch.zeros((), dtype=args[0].dtype, device="cpu").item()
         if name == "aten::equal":
             self.log.note(_MADE_UP, where())
@@ -145,12 +149,22 @@ class DryDevice:
         except NotImplementedError as problem:
             return self._without_meta(func, args, problem)
         except RuntimeError as problem:
-            told = "fake impl" in str(problem)  # an operator of the program's own has none
+            # An operator of the program's own has no rule for shapes, or a library's has one that knows no values.
+            told = "fake impl" in str(problem) or "data-dependent shape" in str(problem)
             if told or any(_is_unusual(value) for value in args) or name.startswith("aten::index"):
                 raise _not_followed(func, problem) from problem
             if any(isinstance(value, torch.Tensor) and not is_meta(value) for value in args):
                 return func(*args, **kwargs)  # one that wants it on the CPU: the lengths of what is packed
             raise
+
+    def _asked(self, place: str) -> None:
+        """Stop a program that waits for the device to say yes: here it says no each time."""
+        self._questions[place] = self._questions.get(place, 0) + 1
+        if self._questions[place] > _MOST_QUESTIONS:
+            raise NotFollowedError(
+                f"At {place} the program has asked the device {_MOST_QUESTIONS:,} times whether something is so. In a "
+                "dry run the answer is no each time: what waits for a yes does not come to its end."
+            )
 
     def _chosen(self, indices: Sequence[Any], value: torch.Tensor | None) -> list[Any]:
         """Give numbers in the place of masks: of one on the device as many as there are values to put, if not all."""

@@ -130,6 +130,10 @@ def _repeat_interleave(repeats: torch.Tensor, *, output_size: int | None = None)
     return _numbers(repeats, repeats.numel() if output_size is None else output_size)
 
 
+def _nms(boxes: torch.Tensor, *_: Any) -> torch.Tensor:
+    return _numbers(boxes, boxes.size(0))
+
+
 SIZED: dict[str, Any] = {
     "aten::nonzero": _nonzero,
     "aten::masked_select": _masked_select,
@@ -138,4 +142,5 @@ SIZED: dict[str, Any] = {
     "aten::unique_consecutive": _unique_consecutive,
     "aten::bincount": _bincount,
     "aten::repeat_interleave": _repeat_interleave,
+    "torchvision::nms": _nms,
 }

@@ -423,7 +423,7 @@ class Watch(TorchDispatchMode):
             frozenset(writes),
             foreign=not ours and space not in ("c10d", "profiler"),
             collective=space in ("c10d", "_c10d_functional"),
-            sync=name in _SYNC and space == "aten",
+            sync=(name in _SYNC and space == "aten") or schema.name == "torchvision::nms",
             composite=torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"),
             copies=ours and name in ("copy_", "_to_copy", "_copy_from"),
             idle=(ours and name in _TOUCH_NOTHING)
