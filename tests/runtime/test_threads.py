@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import ctypes
 import io
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from gapless.model.errors import GaplessError
 from gapless.runtime.devices import Copies, crew, host
+from gapless.runtime.devices.address import address
 from gapless.runtime.pipeline import Pipeline
 from staged_host import StagedHost
 
@@ -187,6 +189,21 @@ def test_batches_cut_out_of_one_array_are_not_asked_for_one_by_one(kind: str, mo
     with Pipeline(lambda a: 2 * a + 1, device=device, threads=2) as pipe:
         assert np.array_equal(np.concatenate(list(pipe.stream(batches))), Y)
     assert len(asked) >= len(batches) if kind == "arrays of their own" else len(asked) < 10
+
+
+def test_rows_that_run_backwards_out_of_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies from the first element of their array on is pinned, and they do not all lie there."""
+    device, memory, sent = StagedHost(pools=True), X[:3000].copy(), list[bool]()
+    device._pinned.append((lambda: memory, address(memory[1000:]), 8000))
+    rows = np.ndarray((2, 1000), np.float32, (ctypes.c_char * 12000).from_buffer(memory), 4000, (-4000, 4))
+    h2d = host.Stream.h2d
+    monkeypatch.setattr(
+        host.Stream, "h2d", lambda self, to, source: sent.append(device.is_pinned(source)) or h2d(self, to, source)
+    )
+    with Pipeline(lambda a: 2 * a + 1, device=device, threads=2) as pipe:
+        for got, row in zip(pipe.stream([*rows, *rows]), [*rows, *rows], strict=True):
+            assert np.array_equal(got, 2 * row + 1)
+    assert sent == [True] * 4
 
 
 def test_results_that_are_looked_at_one_by_one_lie_in_few_blocks() -> None:

@@ -280,10 +280,10 @@ class Run:
             return True
         if root is self.pageable and root is not array:
             return False
-        straight, whole = self.device.is_pinned(array), self.device.is_pinned(root)
-        if whole:
+        straight = self.device.is_pinned(array)
+        if straight and root.flags.forc and self.device.is_pinned(root):  # else parts may lie outside its two ends
             self.pinned = root
-        elif not straight:
+        if not straight:
             self.pageable = root
         return straight
 
