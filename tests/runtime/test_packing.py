@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,27 @@ def test_a_pack_may_be_larger_than_all_there_is() -> None:
         for source in (X, list(X), iter(X)):
             assert np.array_equal(np.stack(list(pipe.stream(source, pack=1 << 80))), affine(X))
             assert pipe.report().chunks == 1
+
+
+@pytest.mark.parametrize("kind", ["alike", "not alike", "tuples", "an item that is none"])
+@pytest.mark.parametrize("pack", [True, 300, 80])
+def test_what_goes_wrong_in_a_source_comes_after_the_items_before_it(kind: str, pack: Any) -> None:
+    def source() -> Iterator[Any]:
+        for row in range(7):
+            yield (
+                (X[row],) if kind == "tuples" else X[row : row + 2] if kind == "not alike" and row % 3 == 1 else X[row]
+            )
+        if kind == "an item that is none":
+            yield object()
+        raise OSError("on purpose")
+
+    got: list[Any] = []
+    error = GaplessError if kind == "an item that is none" else OSError
+    with Pipeline(affine, device="host") as pipe, pytest.raises(error) as caught:
+        got.extend(pipe.stream(source(), pack=pack))
+    assert "in place of chunk" in caught.value.__notes__[0]
+    assert len(got) == 7
+    assert all(np.array_equal(one.reshape(-1)[:10], affine(X[row])) for row, one in enumerate(got))
 
 
 def test_items_that_lie_side_by_side_in_two_arrays() -> None:

@@ -181,37 +181,58 @@ def _stretch(first: HostArray, shape: tuple[int, ...]) -> HostArray:
 
 
 def _packed(source: Iterable[Any], pack_bytes: int) -> Iterator[list[Any]]:
-    """Gather single items until they make up *pack_bytes*; items that cannot lie side by side start a new pack."""
+    """Gather single items until they make up *pack_bytes*; items that cannot lie side by side start a new pack.
+
+    What goes wrong in the source comes out after the items that it has given.
+    """
     rest = iter(source)
     for item in rest:  # as long as all items are alike, none of them is looked at by itself
         size = item.nbytes if type(item) is np.ndarray else 0
-        pack = [item, *islice(rest, min(-(-pack_bytes // size) - 1, sys.maxsize))] if size else [item]
+        pack, failed = [item], None
+        if size:
+            try:
+                pack.extend(islice(rest, min(-(-pack_bytes // size) - 1, sys.maxsize)))
+            except Exception as problem:
+                failed = problem
         alike = _if_alike(pack)
         if alike is None:
-            yield from _mixed(chain(pack, rest), pack_bytes)
+            yield from _mixed(chain(pack, rest if failed is None else _raise(failed)), pack_bytes)
             return
         yield alike
+        if failed is not None:
+            raise failed
+
+
+def _raise(problem: Exception) -> Iterator[Any]:
+    """Be an iterator that fails."""
+    raise problem
+    yield
 
 
 def _mixed(source: Iterable[Any], pack_bytes: int) -> Iterator[list[Any]]:
     """Gather items of any kind."""
     pack: list[Any] = []
     size, kind = 0, None
-    for item in source:
-        parts = tuple(as_host(part, "An item") for part in (item if isinstance(item, tuple) else (item,)))
-        if not parts:
-            raise GaplessError("An item is an empty tuple: there is no input in it.")
-        rows_of(parts)
-        here = isinstance(item, tuple), *((part.dtype, part.shape[1:]) for part in parts)
-        if pack and here != kind:
+    try:
+        for item in source:
+            parts = tuple(as_host(part, "An item") for part in (item if isinstance(item, tuple) else (item,)))
+            if not parts:
+                raise GaplessError("An item is an empty tuple: there is no input in it.")
+            rows_of(parts)
+            here = isinstance(item, tuple), *((part.dtype, part.shape[1:]) for part in parts)
+            if pack and here != kind:
+                yield pack
+                pack, size = [], 0
+            kind = here
+            pack.append(parts if isinstance(item, tuple) else parts[0])
+            size += sum(part.nbytes for part in parts)
+            if size >= pack_bytes:
+                yield pack
+                pack, size = [], 0
+    except Exception:
+        if pack:
             yield pack
-            pack, size = [], 0
-        kind = here
-        pack.append(parts if isinstance(item, tuple) else parts[0])
-        size += sum(part.nbytes for part in parts)
-        if size >= pack_bytes:
-            yield pack
-            pack, size = [], 0
+        raise
     if pack:
         yield pack
 
