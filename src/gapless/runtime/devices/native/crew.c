@@ -92,15 +92,33 @@ static int64_t now(void)
     return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
 }
 
+#ifdef GAPLESS_DELAYS
+static uint64_t chance(void)
+{
+    static _Thread_local uint64_t state;
+    state = (state ? state : (uint64_t)now()) * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return state >> 33;
+}
+#endif
+
 /* For tests: sleep now and then, so that everything comes in another order. */
 static void delay(void)
 {
 #ifdef GAPLESS_DELAYS
-    static _Thread_local uint64_t state;
-    state = (state ? state : (uint64_t)now()) * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    if (state >> 33 & 1)
-        nanosleep(&(struct timespec){0, (long)(state >> 40) % 300000}, NULL);
+    uint64_t much = chance();
+    if (much & 1)
+        nanosleep(&(struct timespec){0, (long)(much >> 7) % 300000}, NULL);
 #endif
+}
+
+/* Wake a thread that waits; in tests some wake-ups are lost. */
+static void wake(pthread_cond_t *who)
+{
+#ifdef GAPLESS_DELAYS
+    if (chance() % 64 == 0)
+        return;
+#endif
+    pthread_cond_signal(who);
 }
 
 static void put(struct queue *queue, struct task *task)
@@ -239,7 +257,7 @@ static void end(struct crew *crew, struct task *task)
 {
     task->ended = now();
     put(&crew->done, task);
-    pthread_cond_signal(&crew->news);
+    wake(&crew->news);
 }
 
 /* Wake one more thread where there is work for it. Who is woken does the same: to wake all at once would hold up the
@@ -248,7 +266,7 @@ static void wake_another(struct crew *crew)
 {
     if (crew->ready.first && crew->idle > crew->woken) {
         crew->woken++;
-        pthread_cond_signal(&crew->work);
+        wake(&crew->work);
     }
 }
 
@@ -479,12 +497,23 @@ EXPORT int gapless_crew_submit(struct crew *crew, uint64_t number, void *event, 
     pthread_mutex_lock(&crew->lock);
     if (event) {
         put(&crew->waiting, task);
-        pthread_cond_signal(&crew->wait);
+        wake(&crew->wait);
     } else {
         start(crew, task);
     }
     pthread_mutex_unlock(&crew->lock);
     return 0;
+}
+
+/* The C library may lose a wake-up (glibc before 2.41 does, once in a great while): wake whoever has something to do. */
+static void wake_all(struct crew *crew)
+{
+    if (crew->ready.first) {
+        crew->woken = crew->idle;
+        pthread_cond_broadcast(&crew->work);
+    }
+    if (crew->waiting.first)
+        pthread_cond_broadcast(&crew->wait);
 }
 
 /* Hear of the next task that is done, waiting so many ns for one. Gives whether there was one. */
@@ -496,6 +525,8 @@ EXPORT int gapless_crew_next(struct crew *crew, int64_t patience, struct news *n
         struct timespec time = {until / INT64_C(1000000000), until % INT64_C(1000000000)};
         while (!crew->done.first && pthread_cond_timedwait(&crew->news, &crew->lock, &time) != ETIMEDOUT)
             ;
+        if (!crew->done.first)
+            wake_all(crew);
     }
     struct task *task = take(&crew->done);
     pthread_mutex_unlock(&crew->lock);
