@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import linecache
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -187,3 +189,25 @@ def test_a_file_that_is_equal_to_another_without_a_source_has_its_names(tmp_path
     (_, at), *_ = met(tmp_path, text)
     assert codes[0] == codes[1]
     assert [given_name(code, at) for code in codes] == ["", "x"]
+
+
+def test_threads_look_at_sources_at_once(tmp_path: Path) -> None:
+    """Python 3.11 cannot parse in two threads at once: the program's own thread got a SystemError.
+
+    A thread is left in the middle of it where the collector runs something of Python.
+    """
+    files = [tmp_path / f"{number}.py" for number in range(24)]
+    for number, file in enumerate(files):
+        file.write_text("".join(f"x{number} = [y + {n} * (z - {n}) for y in range({n})]\n" for n in range(100)))
+    interval, threshold = sys.getswitchinterval(), gc.get_threshold()
+    gc.callbacks.append(lambda *_: [None for _ in range(100)])
+    gc.set_threshold(100)
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            told = list(pool.map(lambda file: mentions(str(file), 7, f"x{file.stem}"), files))
+    finally:
+        sys.setswitchinterval(interval)
+        gc.set_threshold(*threshold)
+        gc.callbacks.pop()
+    assert told == [True] * len(files)

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from inspect import CO_OPTIMIZED
 from itertools import islice
+from threading import RLock
 from types import CodeType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 Span: TypeAlias = "tuple[int | None, int | None, int | None, int | None]"  # first line, last line, first column, end
 
@@ -81,7 +82,7 @@ def _is(node: ast.expr, span: Span) -> bool:
 def root(name: str) -> str:
     """Give the variable that a name begins with: ``self`` of ``self.sides[0]``; empty where it means more than one."""
     try:
-        node = ast.parse(name, mode="eval").body
+        node = _parse(name, "eval").body
     except (SyntaxError, ValueError):
         return ""
     while True:
@@ -319,6 +320,15 @@ def _tree(file: str) -> ast.Module | None:
 @lru_cache(maxsize=256)
 def _parsed(text: str) -> ast.Module | None:
     try:
-        return ast.parse(text)
+        return _parse(text, "exec")
     except (SyntaxError, ValueError, RecursionError):
         return None
+
+
+_parsing = RLock()  # a collection in the midst of it may end things of ours, in this thread
+
+
+def _parse(text: str, mode: str) -> Any:
+    """Parse, one thread at a time: Python 3.11 raises SystemError where two do at once."""
+    with _parsing:
+        return ast.parse(text, mode=mode)
