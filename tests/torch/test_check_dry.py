@@ -171,16 +171,17 @@ def test_sees_into_what_was_compiled_before() -> None:
     assert causes(program) == [("missing-wait", "error")]
 
 
+def double_on(side: Any, x: Any) -> None:
+    """What a further thread does, whose current stream is the default one."""
+    assert torch.cuda.current_stream() == torch.cuda.default_stream()
+    with torch.cuda.stream(side):
+        x.mul_(2)
+
+
 def test_watches_threads() -> None:
     def program() -> None:
         side, x = torch.cuda.Stream(), filled()
-
-        def work() -> None:
-            assert torch.cuda.current_stream() == torch.cuda.default_stream()
-            with torch.cuda.stream(side):
-                x.mul_(2)
-
-        thread = threading.Thread(target=work)
+        thread = threading.Thread(target=double_on, args=(side, x))
         thread.start()
         thread.join()
 
@@ -193,14 +194,8 @@ def test_watches_what_a_pool_is_given_that_began_before() -> None:
 
         def program() -> None:
             side, x = torch.cuda.Stream(), filled()
-
-            def work() -> None:
-                assert torch.cuda.current_stream() == torch.cuda.default_stream()
-                with torch.cuda.stream(side):
-                    x.mul_(2)
-
-            pool.submit(work).result()
-            ThreadPoolExecutor(1).submit(work).result()
+            pool.submit(double_on, side, x).result()
+            ThreadPoolExecutor(1).submit(double_on, side, x).result()
 
         found = check(program)
         assert [finding.cause.slug for finding in found.findings] == ["missing-wait"]
