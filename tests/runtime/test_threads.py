@@ -200,7 +200,7 @@ def test_rows_that_run_backwards_out_of_pinned_memory(monkeypatch: pytest.Monkey
     monkeypatch.setattr(
         host.Stream, "h2d", lambda self, to, source: sent.append(device.is_pinned(source)) or h2d(self, to, source)
     )
-    with Pipeline(lambda a: 2 * a + 1, device=device, threads=2) as pipe:
+    with Pipeline(lambda a: 2 * a + 1, device=device, slots=3, threads=2) as pipe:
         for got, row in zip(pipe.stream([*rows, *rows]), [*rows, *rows], strict=True):
             assert np.array_equal(got, 2 * row + 1)
     assert sent == [True] * 4

@@ -94,11 +94,14 @@ def batches(source: Iterable[Any], pack_bytes: int = 0) -> Iterator[Chunk]:
             chunk = Chunk(index, first, sum(rows), (_joined(alike),), items=rows, as_list=as_list, held=alike)
         elif as_list or pack_bytes:
             chunk = _pack(batch, index, first, as_list=as_list)
-        else:
-            inputs = tuple(as_host(one) for one in (batch if isinstance(batch, tuple) else (batch,)))
+        elif isinstance(batch, tuple):
+            inputs = tuple([as_host(one) for one in batch])
             if not inputs:
                 raise GaplessError("A batch is an empty tuple: there is no input in it.")
             chunk = Chunk(index, first, rows_of(inputs), inputs)
+        else:
+            array = as_host(batch)
+            chunk = Chunk(index, first, len(array) if array.ndim else rows_of([array]), (array,))
         yield chunk
         first += chunk.rows
 

@@ -19,6 +19,7 @@ import numpy as np
 from gapless.model.kinds import OpKind
 
 from .devices import Copied, Copies, Crew, Event, HostArray, Job, Launch, Source, out_of_memory
+from .gathering import joined
 from .slots import Chunk, Flight, Passage, Ring, RingMemoryError, Sink, is_timed, shape_of
 
 
@@ -79,7 +80,8 @@ class Run:
         self.waiting: deque[Flight] = deque()  # those not issued yet
         self.stopped = False
         self.next_slot = 0
-        self.taken = 0  # number of the chunk to come
+        self.taken = 0  # number of the chunk, or the batch, to come
+        self.number = len(log)  # of the next flight
         self.pinned: Any = None  # an array that is known to be pinned
         self.pageable: Any = None  # and one that is not, or not at both ends
 
@@ -99,6 +101,8 @@ class Run:
                     self.retire(flight)
                     self.flights.popleft()
                     yield flight
+                    if flight.failed is not None:
+                        self.fail(flight, *flight.failed)
                 elif source is not None and self.has_room():
                     source = self.take(source)
                 elif self.flights:
@@ -129,8 +133,9 @@ class Run:
         if chunk is None:
             return None
         self.next_slot = (self.next_slot + 1) % len(self.slots)
-        self.taken = chunk.index + 1
-        flight = Flight(chunk, slot, self.device.now_ns())
+        self.taken = chunk.last + 1
+        flight = Flight(chunk, slot, self.device.now_ns(), self.number)
+        self.number += 1
         self.flights.append(flight)
         self.waiting.append(flight)
         try:
@@ -195,7 +200,7 @@ class Run:
     def give_commands(self, flight: Flight) -> None:
         """Put a chunk's copies and kernel into its slot's stream."""
         slot, stream, device = flight.slot, flight.slot.stream, self.device
-        timed = is_timed(device, flight.chunk.index)
+        timed = is_timed(device, flight.number)
         copied, computed, flight.done = (slot.copied, slot.computed, slot.timed) if timed else (None, None, slot.done)
         if device.real and not timed:  # one piece of work: there is no event between its parts
             stream.submit(OpKind.KERNEL, lambda: self.guarded(flight, self.all_steps), flight.done)
@@ -233,10 +238,36 @@ class Run:
     def compute(self, flight: Flight) -> None:
         """Call the kernel."""
         chunk, slot = flight.chunk, flight.slot
+        if chunk.batches is not None:
+            self.compute_each(flight, chunk.batches)
+            return
         flight.outputs = self.launch(slot.stream, Job(flight.inputs, chunk.first, chunk.rows, slot.memory_out))
+
+    def compute_each(self, flight: Flight, batches: list[Chunk]) -> None:
+        """Call the kernel for each batch of a chunk. If one fails, the results of those before it are given first."""
+        slot, launch, inputs, outputs = flight.slot, self.launch, flight.inputs, list[Any]()
+        beside, at = slot.beside, 0
+        beside.begin(len(batches))
+        for count, batch in enumerate(batches):
+            after = at + len(batch.inputs)
+            try:
+                given = launch(slot.stream, Job(inputs[at:after], batch.first, batch.rows, beside.array))
+            except Exception as problem:
+                if not count:
+                    raise
+                flight.failed = problem, batches[count:]
+                flight.chunk = joined(batches[:count])
+                break
+            outputs += given
+            flight.counts.append(len(given))
+            at = after
+        flight.outputs = tuple(outputs)
 
     def copy_out(self, flight: Flight) -> None:
         """Copy results to where they belong if that is pinned, else into the slot's block."""
+        if flight.chunk.batches is not None:
+            self.copy_out_each(flight)
+            return
         stream, slot, straight = flight.slot.stream, flight.slot, self.straight_out
         results: list[HostArray | None] = []
         by_block: list[int] = []
@@ -264,6 +295,25 @@ class Run:
         if flight.spare is not None and (not by_block or flight.returns):
             flight.spare = None  # nothing lies in the block that the user would get
         flight.results = tuple([result for result in results if result is not None])
+        flight.sent = True
+
+    def copy_out_each(self, flight: Flight) -> None:
+        """Copy the results of all batches into the slot's block; at once, where they lie on the device as there."""
+        stream, slot, arrays = flight.slot.stream, flight.slot, flight.outputs
+        views = slot.views_out(tuple([(array.shape, array.dtype) for array in arrays]))
+        flight.bytes_out = sum([view.nbytes for view in views])
+        whole = slot.beside.whole(arrays)
+        if whole is not None and slot.block is not None:
+            stream.d2h(slot.block[: whole.shape[0]], whole)
+        else:
+            for array, view in zip(arrays, views, strict=True):
+                if view.size:
+                    stream.d2h(view, array)
+        if flight.spare is not None and views:
+            flight.results = views
+        else:
+            flight.spare, flight.results = None, tuple([np.empty(view.shape, view.dtype) for view in views])
+            flight.returns += zip(flight.results, views, strict=True)
         flight.sent = True
 
     def is_straight(self, array: HostArray) -> bool:
@@ -324,8 +374,11 @@ class Run:
         if flight.error is None and self.crew is None:
             self.settle(flight)  # it is over; a device tells here what went wrong
         problem = flight.error
-        if problem is None:
-            return
+        if problem is not None:
+            self.fail(flight, problem)
+
+    def fail(self, flight: Flight, problem: BaseException, batches: list[Chunk] | None = None) -> None:
+        """Raise what went wrong in a chunk, or in the first of those of its batches that were not done."""
         self.stopped = True
         if flight.chunk.index >= 0 and out_of_memory(problem):
             flights = [other for other in self.flights if other.chunk.index >= 0]
@@ -336,14 +389,18 @@ class Run:
                 if self.threads and not other.back:
                     other.times = self.times_of(other)
                 self.retire(other)
-            rest = [other.chunk for other in flights if other not in finished]
+            rest = list(batches or ())
+            for other in flights:
+                if other not in finished:
+                    rest += [other.chunk, *(other.failed[1] if other.failed is not None else ())]
             raise RingMemoryError(problem, rest, finished) from problem
+        where = next(iter(batches or flight.chunk.batches or [flight.chunk]))
         if isinstance(problem, StopIteration):  # which would end the iterator that results come by
             error = RuntimeError("the kernel raised StopIteration")
             error.__cause__ = problem
             problem = error
         if flight.chunk.index >= 0:
-            problem.add_note(f"gapless: this happened in {flight.chunk.where()}")
+            problem.add_note(f"gapless: this happened in {where.where()}")
         raise problem
 
     def has_arrived(self, flight: Flight) -> bool:

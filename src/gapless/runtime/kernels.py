@@ -69,13 +69,16 @@ def output_specs(outputs: Any) -> tuple[OutputSpec, ...] | None:
 
 def outputs_of(job: Job, specs: tuple[OutputSpec, ...] | None) -> tuple[DeviceArray, ...]:
     """Allocate the outputs of a raw kernel in the slot; by default one, like the first input."""
-    made: list[DeviceArray] = []
     like = job.inputs[0] if job.inputs else None
+    if specs is None and like is not None:
+        return (job.allocate(0, (job.rows, *like.shape[1:]), like.dtype),)
+    made: list[DeviceArray] = []
     for number, (shape, dtype) in enumerate(((None, None),) if specs is None else specs):
         if like is None and (shape is None or dtype is None):
             raise GaplessError("A raw kernel without inputs needs outputs=[(shape of a row, dtype), ...].")
         row = shape if shape is not None else () if like is None else tuple(like.shape[1:])
-        made.append(job.allocate(number, (job.rows, *row), np.dtype(like.dtype if dtype is None and like else dtype)))
+        kind = like.dtype if dtype is None and like is not None else dtype
+        made.append(job.allocate(number, (job.rows, *row), np.dtype(kind)))
     return tuple(made)
 
 

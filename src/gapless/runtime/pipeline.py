@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 from time import perf_counter_ns
 from typing import Any, Literal, Self
 
@@ -31,6 +31,7 @@ from .chunks import as_host, batches, cut, rows_of, spans_of, unpack, without
 from .cpus import usable
 from .devices import Device, HostArray, KernelOptions, Launch, open_device
 from .flow import flow as pass_ring
+from .gathering import MOST, MOST_BYTES, Gathered
 from .kernels import name_of, output_specs
 from .report import PipelineReport, report
 from .resume import Journal
@@ -162,9 +163,11 @@ class Pipeline:
 
         A batch is an array, a tuple of arrays for several inputs, or a list of many small items (arrays, or tuples)
         that are copied as one and whose result is a list. It must stay as it is until its result is given: a source
-        that fills one buffer again and again must yield copies. *pack* gathers single items that way, into copies of
-        the size that the plan chooses (*chunk*, where that is fixed), or of the bytes given. The source is asked for a
-        batch when a slot is free.
+        that fills one buffer again and again must yield copies. Small batches that are there at once share a copy each
+        way, and the kernel still gets each by itself; *slots*, where it is fixed, bounds the batches under way, and
+        then none share. *pack* gathers single items that way, into copies of
+        the size that the plan chooses (*chunk*, where that is fixed), or of the bytes given. The source is asked for
+        more when a slot is free.
         A result lies in memory of the pipeline's own that is used again once nothing refers to the result any more.
         """
         self._check_open()
@@ -241,7 +244,11 @@ class Pipeline:
         return sink.result()
 
     def _stream(self, source: Iterable[Any], pack_bytes: int, progress: Progress) -> Iterator[Any]:
-        timed = Timed(batches(source, pack_bytes))
+        chunks = batches(source, pack_bytes)
+        gathered = None
+        if self._device.stages and not pack_bytes and self._fixed.slots is None:
+            gathered = Gathered(chunks, small=SMALL_BATCH, most_bytes=self._gathered_bytes())
+        timed = Timed(chunks if gathered is None else gathered)
         try:
             first = next(timed, None)
         except Exception as problem:
@@ -249,15 +256,22 @@ class Pipeline:
             raise
         if first is None:
             return
-        plan = self._plan_batches(first)
-        run = Running(plan, 0, progress, self._device, timed=timed)
+        plan = self._plan_batches(first, 0 if gathered is None else gathered.most_bytes)
+        run = Running(plan, 0, progress, self._device, timed=timed, gathered=gathered)
         run.is_prompt = isinstance(source, np.ndarray | list | tuple)
         flow = self._flow(run, chain([first], timed), sinks.Stream())
         try:
             for flight in flow:
                 given = perf_counter_ns()
                 results = flight.results
-                if flight.chunk.items is None:
+                if gathered is not None and flight.counts:
+                    gathered.tell(run.log[-1], len(flight.counts))
+                    flight.results, each = (), iter(results)
+                    del results
+                    for count in flight.counts:
+                        yield _one(tuple(islice(each, count)))
+                    del each
+                elif flight.chunk.items is None:
                     flight.results = ()
                     yield _one(results)
                     del results
@@ -366,7 +380,7 @@ class Pipeline:
             )
         )  # fmt: skip
 
-    def _plan_batches(self, first: Chunk) -> Plan:
+    def _plan_batches(self, first: Chunk, gathered_bytes: int) -> Plan:
         size = sum(array.nbytes for source in first.inputs for array in _arrays(source))
         straight = all(isinstance(source, np.ndarray) and self._straight(source) for source in first.inputs)
         work = Work(rows=first.rows, bytes_in=size, bytes_out=size, pageable_in=not straight, pageable_out=False,
@@ -374,7 +388,9 @@ class Pipeline:
         plan = self._choose(work)
         packed = first.items is not None and not first.as_list
         gathered = f"chunk: items are gathered, {len(first.items or ()):,} in the first"
-        slots, threads, why = plan.slots, plan.threads, [gathered if packed else "chunk: each batch as it comes"]
+        shared = f"chunk: small batches that are there at once share one: up to {MOST}, each with its own kernel call"
+        each = shared if gathered_bytes and size <= SMALL_BATCH else "chunk: each batch as it comes"
+        slots, threads, why = plan.slots, plan.threads, [gathered if packed else each]
         if not threads and self._fixed.slots is None and self._device.stages:
             slots = BATCH_SLOTS
         if threads and self._fixed.threads is None and size < SMALL_BATCH:
@@ -390,7 +406,8 @@ class Pipeline:
             why.append("staging: by threads of Python, one a slot")
         why.append(f"slots: {slots}{', by hand' if self._fixed.slots or self._fixed.threads else ''}")
         if self._fixed.memory is not None:
-            slots = max(min(slots, self._fixed.memory // max(SLOT_MEMORY * size, 1)), 1)
+            most = max(size, gathered_bytes if size <= SMALL_BATCH else 0, 1)
+            slots = max(min(slots, self._fixed.memory // (SLOT_MEMORY * most)), 1)
             why.append(f"memory: bound by hand, which leaves {slots} slots for batches like the first")
         threads = threads if self._device.pools else min(threads, slots)
         ahead = min(self._fixed.ahead or slots, slots)
@@ -423,10 +440,20 @@ class Pipeline:
         many = Work(rows=1 << 30, bytes_in=1 << 30, bytes_out=1 << 30, pageable_in=self._device.stages,
                     pageable_out=False)  # fmt: skip
         links, fixed = self._device.stages, self._fixed
-        size = fixed.chunk or min(max(self._choose(many).chunk_bytes, LEAST_PACK[links]), MOST_PACK[links])
-        if fixed.memory is not None:
-            size = max(min(size, fixed.memory // (SLOT_MEMORY * min(fixed.slots or ENGINES, ENGINES))), 1)
-        return size
+        return self._within_memory(
+            fixed.chunk or min(max(self._choose(many).chunk_bytes, LEAST_PACK[links]), MOST_PACK[links])
+        )
+
+    def _gathered_bytes(self) -> int:
+        """Give the bytes of a chunk that batches share."""
+        return self._within_memory(min(self._fixed.chunk or MOST_BYTES, MOST_BYTES))
+
+    def _within_memory(self, size: int) -> int:
+        """Give a chunk's bytes, less where the bound of memory leaves less to slots for every engine."""
+        if self._fixed.memory is None:
+            return size
+        slots = min(self._fixed.slots or ENGINES, ENGINES)
+        return max(min(size, self._fixed.memory // (SLOT_MEMORY * slots)), 1)
 
     def _all_straight(self, arrays: Sequence[HostArray]) -> bool | None:
         """Tell it of all of them; None where they differ."""
@@ -440,6 +467,10 @@ class Pipeline:
     def _finish(self, run: Running) -> None:
         """Keep what the run tells: for the report, and for the next plan."""
         run.end()
+        if run.batches > run.chunks:
+            run.notes.append(
+                f"Small batches shared chunks: {run.batches:,} batches. In the timeline all calls of a chunk are one."
+            )
         if not run.log:
             return
         log = list(run.log)

@@ -14,6 +14,7 @@ from time import monotonic, perf_counter_ns
 from gapless.model.errors import GaplessError
 
 from .devices import Device
+from .gathering import Gathered
 from .slots import TIMED, Chunk, Flight, Passage
 from .tune import Plan
 
@@ -27,13 +28,22 @@ class Running:
     """One run: its plan, its log, its progress."""
 
     def __init__(
-        self, plan: Plan, rows: int, progress: Progress, device: Device, *, timed: Timed | None = None
+        self,
+        plan: Plan,
+        rows: int,
+        progress: Progress,
+        device: Device,
+        *,
+        timed: Timed | None = None,
+        gathered: Gathered | None = None,
     ) -> None:
         device.align_clock()
         self.plan = plan
         self.log: deque[Passage] = deque(maxlen=KEPT)
         self.notes: list[str] = []
         self.timed = timed
+        self.gathered = gathered
+        self.chunks = self.batches = 0  # that are through
         self.caller_ns = 0
         self.straight: tuple[bool | None, bool | None] = (None, None)
         self.in_place = False  # results are put where the input is
@@ -53,6 +63,8 @@ class Running:
     def advance(self, flight: Flight) -> None:
         """Take note of a chunk that is through."""
         self._done += flight.chunk.rows
+        self.chunks += 1
+        self.batches += len(flight.counts) or 1
         self._moved += flight.bytes_in + flight.bytes_out
         if self._progress is not None:
             self._progress(self._done, self._rows)
@@ -70,7 +82,9 @@ class Running:
         threads = plan.threads if self._device.pools else min(plan.threads, slots)
         self.plan = replace(plan, slots=slots, streams=slots, threads=threads, memory=plan.memory // 4,
                             ahead=min(plan.ahead, slots), why=(*plan.why, note))  # fmt: skip
-        left = chain(unfinished, rest)
+        left = chain(chain.from_iterable([chunk.batches or [chunk] for chunk in unfinished]), rest)
+        if self.gathered is not None:
+            self.gathered.most_bytes //= 2
         return left if self.timed is not None else _halves(left)
 
     def end(self) -> None:

@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
+from operator import is_not
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,6 +29,7 @@ from .devices.host import as_array
 from .stock import COUNTS_HOLDERS, is_unheld
 
 ALIGNMENT = 256  # bytes between arrays of one slot, as cudaMalloc aligns
+MOST_BESIDE = 1024  # arrays on the device of which the outputs of several calls are chosen
 KEPT = 64  # arrays on the device that a slot keeps, with what libraries made of them
 # A timed event after an operation holds an engine up for a microsecond or more, so that on a device where it does only
 # some chunks have them: the first ones, and pairs of neighbours after them.
@@ -49,6 +52,12 @@ class Chunk:
     items: list[int] | None = None  # rows of each item that was packed
     as_list: bool = False  # the items came as one batch and go back as one
     held: Any = None  # whose memory the inputs are
+    batches: list[Chunk] | None = None  # that pass as this one chunk, each with a call of the kernel
+
+    @property
+    def last(self) -> int:
+        """The number of the last batch in it."""
+        return self.batches[-1].index if self.batches else self.index
 
     def where(self) -> str:
         """Say which chunk it is."""
@@ -99,6 +108,7 @@ class Flight:
     chunk: Chunk
     slot: Slot
     begun: int
+    number: int = 0  # of all that passed
     ready: bool = False  # its input is where the device can copy it from
     is_issued: bool = False
     issued: int = 0
@@ -111,6 +121,8 @@ class Flight:
     inputs: tuple[Any, ...] = ()
     outputs: tuple[Any, ...] = ()
     results: tuple[HostArray, ...] = ()
+    counts: list[int] = field(default_factory=list[int])  # results of each batch, where batches share the chunk
+    failed: tuple[BaseException, list[Chunk]] | None = None  # in one of these batches, the first of those not done
     returns: list[tuple[HostArray, Source]] = field(default_factory=list[Any])  # what is staged back
     spare: HostArray | None = None  # the block that takes the place of the one handed over
     bytes_in: int = 0
@@ -169,6 +181,56 @@ class Place:
     whole: tuple[Any, HostArray] | None = None  # the block on the device and in pinned memory
 
 
+class Beside:
+    """Device memory for the outputs of several calls of a kernel, side by side, so that one copy brings all back.
+
+    It grows when a chunk begins, to what the first output says that all will take. What no longer fits, since outputs
+    differ or are several, has memory of its own in that chunk, and room in later ones.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._memory: Memory | None = None
+        self._arrays: dict[Any, Any] = {}
+        self._given: list[Any] = []
+        self._end = self._wanted = self._calls = 0
+
+    def begin(self, calls: int) -> None:
+        """Let the next chunk have the memory."""
+        self._wanted = max(self._wanted, self._end)
+        self._given.clear()
+        self._end, self._calls = 0, calls
+
+    def array(self, number: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        """Give memory for one output of one call."""
+        at, size = self._end, prod(shape) * dtype.itemsize
+        self._end += -(-size // ALIGNMENT) * ALIGNMENT
+        if not at and (self._memory is None or self._memory.nbytes < max(self._end * self._calls, self._wanted)):
+            self._memory = None
+            self._arrays.clear()
+            self._memory = self._device.memory(max(self._end * self._calls, self._wanted, 1))
+        memory = self._memory
+        if memory is None or at + size > memory.nbytes:
+            return self._device.memory(max(size, 1)).array(0, shape, dtype)
+        array = self._arrays.get((at, shape, dtype))
+        if array is None:
+            if len(self._arrays) >= MOST_BESIDE:
+                self._arrays.clear()
+            array = self._arrays[at, shape, dtype] = memory.array(at, shape, dtype)
+        self._given.append(array)
+        return array
+
+    def whole(self, arrays: Sequence[Any]) -> Any:
+        """Give the memory of all of the chunk's outputs as one array of bytes; None where these are not they."""
+        if not arrays or len(arrays) != len(self._given) or any(map(is_not, arrays, self._given)):
+            return None
+        key = self._end, (), None
+        whole = self._arrays.get(key)
+        if whole is None and self._memory is not None:
+            whole = self._arrays[key] = self._memory.array(0, (self._end,), np.dtype(np.uint8))
+        return whole
+
+
 class Slot:
     """Fixed buffers, a stream, four events. They grow when a chunk needs more than any before it, and never shrink."""
 
@@ -183,6 +245,7 @@ class Slot:
         self._pinned_in: HostArray | None = None
         self._places: dict[Shapes, Place] = {}
         self._arrays: dict[Any, Any] = {}  # of outputs
+        self.beside = Beside(ring.device)
         self.block: HostArray | None = None  # pinned memory for results
         self._views: dict[Shapes, tuple[HostArray, ...]] = {}  # of the block
 

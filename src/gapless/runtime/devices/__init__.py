@@ -127,7 +127,7 @@ class Crew(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Job:
     """One chunk as a kernel sees it. *allocate* gives memory of the slot: (number of the output, shape, dtype)."""
 

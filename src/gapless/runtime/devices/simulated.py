@@ -224,7 +224,8 @@ class Simulated(Log):
     ) -> None:
         super().__init__()
         self.machine = Machine.named("h200") if machine is None else machine
-        self.name = self.key = f"simulated {self.machine.name}"
+        self.name = f"simulated {self.machine.name}"
+        self.key = self.name if seed is None else f"{self.name}, exploring"  # where nothing takes its usual time
         self._random = None if seed is None else random.Random(seed)
         self._kernel_ns = kernel_ns or (lambda size: 2_000 + KERNEL_NS * size)
         self.pools = pools

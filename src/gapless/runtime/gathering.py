@@ -1,0 +1,99 @@
+"""Small batches that pass the ring together: one copy in, a call of the kernel for each, one copy out.
+
+The link takes a few microseconds for 64 KiB, Python ten times that for a chunk. So small batches that are there at
+once share one. Nothing else changes for them: the kernel gets each by itself, and the results come in their order.
+
+A source that lets one wait is not asked for more than the next batch, so that no result waits for input that comes
+later. That is found out on the way: the batches of a chunk are doubled as long as they come at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from time import perf_counter_ns
+from typing import Any
+
+from .slots import Chunk, Passage
+
+MOST = 64  # batches
+MOST_BYTES = 4 << 20
+SLOW = 100_000  # ns that a source takes for a batch that does not come at once
+PATIENCE = 500_000  # ns for all of a chunk
+KERNELS = 1e6  # ns that the kernels of a chunk may take together: results wait for the last of them
+
+
+class Gathered:
+    """An iterator over chunks: of *batches*, those that are small and there at once are gathered.
+
+    *small*: bytes of a batch that may be, *most_bytes*: of a chunk. What goes wrong in the source comes out after the
+    batches that it has given.
+    """
+
+    def __init__(self, batches: Iterator[Chunk], *, small: int, most_bytes: int = MOST_BYTES) -> None:
+        self._batches = batches
+        self._small = small
+        self.most_bytes = most_bytes
+        self._most = MOST
+        self._count = 1  # that the next chunk may have
+        self._next: Chunk | None = None  # has been taken from the source, and was too large for the last chunk
+        self._failed: Exception | None = None
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return self
+
+    def __next__(self) -> Chunk:
+        start = perf_counter_ns()
+        first = self._take()
+        if first is None:
+            raise StopIteration
+        together, size, since = [first], _bytes(first), perf_counter_ns()
+        slow = since - start > SLOW
+        count = 1 if slow or size > self._small else self._count
+        while len(together) < count and since - start < PATIENCE:
+            try:
+                batch = next(self._batches, None)
+            except Exception as problem:
+                self._failed = problem
+                break
+            if batch is None:
+                break
+            before, since = since, perf_counter_ns()
+            if since - before > SLOW:
+                slow, count = True, 0
+            more = _bytes(batch)
+            if more > self._small or size + more > self.most_bytes:
+                self._next = batch
+                break
+            together.append(batch)
+            size += more
+        self._count = 1 if slow else min(2 * self._count, self._most)
+        return first if len(together) == 1 else joined(together)
+
+    def tell(self, passage: Passage, batches: int) -> None:
+        """Take note of how long the kernels of a chunk took, where that was measured."""
+        if passage.copied is not None and passage.computed is not None:
+            each = max(passage.computed - passage.copied, 1) / batches
+            self._most = max(min(int(KERNELS / each), MOST), 1)
+
+    def _take(self) -> Chunk | None:
+        if self._failed is not None:
+            problem, self._failed = self._failed, None
+            raise problem
+        batch, self._next = self._next, None
+        return next(self._batches, None) if batch is None else batch
+
+
+def joined(batches: list[Chunk]) -> Chunk:
+    """Make batches one chunk."""
+    first = batches[0]
+    inputs = tuple(chain.from_iterable([batch.inputs for batch in batches]))
+    return Chunk(first.index, first.first, sum([batch.rows for batch in batches]), inputs, batches=batches)
+
+
+def _bytes(batch: Any) -> float:
+    """Give the bytes of a batch; a list that is packed is none to gather."""
+    if batch.items is not None:
+        return float("inf")
+    inputs = batch.inputs
+    return inputs[0].nbytes if len(inputs) == 1 else sum([source.nbytes for source in inputs])

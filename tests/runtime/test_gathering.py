@@ -1,0 +1,361 @@
+"""Small batches that share a chunk: the kernel gets each by itself, and nobody notices but the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count, pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gapless.model.races import find_races
+from gapless.runtime import gathering
+from gapless.runtime.devices import cuda, host
+from gapless.runtime.devices.simulated import Simulated
+from gapless.runtime.kernels import cuda_kernel, outputs_of
+from gapless.runtime.pipeline import SLOT_MEMORY, Pipeline
+from gapless.runtime.slots import ALIGNMENT, Passage
+from staged_host import StagedHost
+
+X = np.random.default_rng(8).random(20_000, dtype=np.float32)
+BATCHES = [X[start : start + 100] for start in range(0, 20_000, 100)]
+
+
+@pytest.fixture(autouse=True)
+def prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No source lets anybody wait, however slow the machine is."""
+    monkeypatch.setattr(gathering, "perf_counter_ns", lambda: 0)
+    monkeypatch.setattr(gathering, "KERNELS", 1e18)
+
+
+@pytest.fixture(params=["caller", "threads", "threads in C", "simulated"])
+def made(request: pytest.FixtureRequest) -> tuple[Any, dict[str, Any]]:
+    """Give a device, and who stages on it."""
+    device = Simulated() if request.param == "simulated" else StagedHost(pools="C" in request.param)
+    return device, {} if "threads" not in request.param else {"threads": 3}
+
+
+def copies_of(device: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Note every copy that is asked for from now on."""
+    asked: list[str] = []
+    stream = type(device.stream())
+    for name in ("h2d", "d2h"):
+        copy = getattr(stream, name)
+        monkeypatch.setattr(
+            stream, name, lambda self, *ends, copy=copy, name=name: asked.append(name) or copy(self, *ends)
+        )
+    return asked
+
+
+def test_the_kernel_gets_each_batch_by_itself_and_one_copy_takes_all_in(
+    made: tuple[Any, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, options = made
+    lengths: list[int] = []
+    asked = copies_of(device, monkeypatch)
+    with Pipeline(lambda a: (lengths.append(len(a)), a - a.max())[1], device=device, **options) as pipe:
+        list(pipe.stream(BATCHES))  # what is measured before the first run copies as well
+        for source in (BATCHES, iter(BATCHES)):
+            lengths.clear()
+            asked.clear()
+            kept = list(pipe.stream(source))
+            assert len(kept) == len(BATCHES)
+            assert all(np.array_equal(y, b - b.max()) for y, b in zip(kept, BATCHES, strict=True))
+            assert lengths == [100] * len(BATCHES)
+            assert asked.count("h2d") == 9  # 1, 2, 4, 8, 16, 32, then 64 batches in each, and the rest
+        assert "Small batches shared chunks: 200 batches." in str(pipe.report())
+        assert "share one" in str(pipe.plan())
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_any_mix_of_batches(seed: int, made: tuple[Any, dict[str, Any]]) -> None:
+    """Sizes, types, several inputs, none at all, some too large to share, lists: results as if each came alone."""
+    device, options = made
+    rng = np.random.default_rng(seed)
+
+    def one() -> Any:
+        size = int(rng.choice([0, 1, 7, 100, 3000, 200_000], p=[0.1, 0.2, 0.2, 0.3, 0.15, 0.05]))
+        array = rng.random((size, int(rng.integers(1, 3)))).astype(rng.choice([np.float32, np.float64]))
+        kind = rng.integers(0, 8)
+        return (array, array + 1) if kind == 0 else [array, array] if kind == 1 else array
+
+    batches = [one() for _ in range(150)]
+
+    def kernel(*arrays: Any) -> Any:
+        total = sum(arrays[1:], arrays[0])
+        return (2 * total, total.sum(0)) if total.shape[1:] == (1,) else None if len(total) == 7 else 2 * total
+
+    def is_fit(batch: Any) -> bool:  # packed items need a row for a row
+        return not isinstance(batch, list) or (batch[0].shape[1] == 2 and len(batch[0]) != 7)
+
+    batches = [batch for batch in batches if is_fit(batch)]
+    right: list[Any] = []
+    for batch in batches:
+        if isinstance(batch, list):
+            right.append([kernel(item) for item in batch])
+        else:
+            right.append(kernel(*(batch if isinstance(batch, tuple) else (batch,))))
+    with Pipeline(kernel, device=device, **options) as pipe:
+        got: list[Any] = []
+        for y in pipe.stream(iter(batches)):
+            got.append(y if rng.random() < 0.3 or not isinstance(y, np.ndarray) else y.copy())
+            del y
+    for y, wanted in zip(got, right, strict=True):
+        if wanted is None:
+            assert y is None
+        elif isinstance(wanted, np.ndarray):
+            assert y.dtype == wanted.dtype
+            assert np.array_equal(y, wanted)
+        else:
+            assert all(np.array_equal(a, b) for a, b in zip(y, wanted, strict=True))
+
+
+def test_a_kernel_that_fails_does_so_after_the_results_of_the_batches_before(made: tuple[Any, dict[str, Any]]) -> None:
+    device, options = made
+    for at in (0, 1, 2, 40, 199):
+
+        def kernel(a: Any, at: int = at) -> Any:
+            if a[0] == BATCHES[at][0]:
+                raise ValueError("on purpose")
+            return a + 1
+
+        got: list[np.ndarray] = []
+        with Pipeline(kernel, device=device, **options) as pipe:
+            with pytest.raises(ValueError, match="on purpose") as caught:
+                got.extend(pipe.stream(BATCHES))
+            assert [np.array_equal(y, b + 1) for y, b in zip(got, BATCHES, strict=False)] == [True] * at
+            where = f"gapless: this happened in chunk {at} (rows {100 * at} to {100 * at + 100})"
+            assert where in caught.value.__notes__
+
+
+def test_a_source_that_fails_does_so_after_the_results_of_what_it_gave(made: tuple[Any, dict[str, Any]]) -> None:
+    device, options = made
+    for at in (1, 2, 50):
+
+        def source(at: int = at) -> Iterator[np.ndarray]:
+            yield from BATCHES[:at]
+            raise ValueError("on purpose")
+
+        got: list[np.ndarray] = []
+        with (
+            Pipeline(lambda a: a + 1, device=device, **options) as pipe,
+            pytest.raises(ValueError, match="on purpose") as caught,
+        ):
+            got.extend(pipe.stream(source()))
+        assert len(got) == at
+        assert f"gapless: the input gave this in place of chunk {at}" in caught.value.__notes__
+
+
+def test_what_was_done_before_memory_ran_out_is_not_done_again(made: tuple[Any, dict[str, Any]]) -> None:
+    device, options = made
+    for at in (0, 1, 2, 60):
+        seen: list[float] = []
+
+        def kernel(a: Any, seen: list[float] = seen, at: int = at) -> Any:
+            seen.append(float(a[0]))
+            if a[0] == BATCHES[at][0] and seen.count(seen[-1]) == 1:
+                raise MemoryError("on purpose")
+            return a + 1
+
+        with (
+            Pipeline(kernel, device=device, **options) as pipe,
+            pytest.warns(RuntimeWarning, match="Memory ran out"),
+        ):
+            got = list(pipe.stream(BATCHES))
+        assert np.array_equal(np.concatenate(got), X + 1)
+        assert [seen.count(float(batch[0])) for batch in BATCHES[: at + 1]] == [1] * at + [2]
+
+
+def test_a_source_that_lets_one_wait_is_asked_for_no_more_than_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0
+
+    def source() -> Iterator[np.ndarray]:
+        nonlocal now
+        for number, batch in enumerate(BATCHES):
+            now += gathering.SLOW + 1 if number >= 100 else 0
+            yield batch
+
+    monkeypatch.setattr(gathering, "perf_counter_ns", lambda: now)
+    gathered = gathering.Gathered(_chunks(source()), small=1 << 20)
+    sizes = [len(chunk.batches or [chunk]) for chunk in gathered]
+    assert sizes[:6] == [1, 2, 4, 8, 16, 32]
+    assert sum(sizes) == 200
+    assert sizes[7:] == [1] * len(sizes[7:])  # the seventh had begun when the source grew slow
+
+
+def test_batches_that_come_at_once_but_take_long_together_do_not_wait_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = count(0, gathering.SLOW - 1)
+    monkeypatch.setattr(gathering, "perf_counter_ns", lambda: next(clock))
+    sizes = [len(chunk.batches or [chunk]) for chunk in gathering.Gathered(_chunks(iter(BATCHES)), small=1 << 20)]
+    assert max(sizes) <= gathering.PATIENCE // (gathering.SLOW - 1) + 2
+
+
+def test_long_kernels_leave_few_batches_to_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gathering, "KERNELS", 1e6)
+    gathered = gathering.Gathered(_chunks(iter(BATCHES)), small=1 << 20)
+    for _ in range(5):
+        next(gathered)
+    gathered.tell(_passage(copied=0, computed=4_000_000), 16)
+    assert len(next(gathered).batches or ()) == 32  # its number was settled before
+    assert len(next(gathered).batches or ()) == 4
+    gathered.tell(_passage(copied=0, computed=8_000_000), 4)
+    next(gathered)
+    assert next(gathered).batches is None
+    gathered.tell(_passage(copied=None, computed=None), 1)
+    assert next(gathered).batches is None
+
+
+def test_the_bound_of_memory_and_a_chunk_that_is_fixed_bound_what_shares() -> None:
+    for options, most in (({"memory": 6 * SLOT_MEMORY * 400}, 800), ({"chunk": 1200}, 1200)):
+        with Pipeline(lambda a: a + 1, device=StagedHost(), **options) as pipe:
+            assert np.array_equal(np.concatenate(list(pipe.stream(BATCHES))), X + 1)
+            moved = pipe.report().timeline.ops.bytes
+            assert most // 2 < moved.max() <= most
+            if "memory" in options:
+                assert pipe.plan().slots * SLOT_MEMORY * moved.max() <= options["memory"]
+
+
+def test_slots_that_are_fixed_bound_the_batches_under_way() -> None:
+    taken = 0
+
+    def source() -> Iterator[np.ndarray]:
+        nonlocal taken
+        for batch in BATCHES:
+            taken += 1
+            yield batch
+
+    with Pipeline(lambda a: a + 1, device=StagedHost(), slots=3) as pipe:
+        for given, _ in enumerate(pipe.stream(source()), 1):
+            assert taken <= given + 3
+
+
+class Raw(StagedHost):
+    """Its kernel writes into memory of the slot."""
+
+    def __init__(self, outputs: int) -> None:
+        super().__init__()
+        self.outputs = outputs
+        self.allocated = 0
+
+    def memory(self, nbytes: int) -> Any:
+        self.allocated += 1
+        return super().memory(nbytes)
+
+    def kernel(self, kernel: Any, options: Any) -> Any:
+        def launch(stream: Any, job: Any) -> tuple[Any, ...]:
+            outputs = outputs_of(job, None if self.outputs == 1 else ((None, None),) * self.outputs)
+            for number, array in enumerate(outputs):
+                array[...] = job.inputs[0] + number + 1
+            return outputs
+
+        return launch
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_results_in_memory_of_the_slot_come_back_by_one_copy(outputs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several outputs of a kernel, and batches that differ, find room beside each other from a slot's second use on."""
+    device = Raw(outputs)
+    batches = [X[: 1 + 37 * number % 900] for number in range(1400)]
+    asked = copies_of(device, monkeypatch)
+    with Pipeline(object(), device=device) as pipe:
+        for _ in range(3):
+            asked.clear()
+            for got, batch in zip(pipe.stream(batches), batches, strict=True):
+                for number, array in enumerate(got if outputs > 1 else (got,)):
+                    assert np.array_equal(array, batch + number + 1)
+        chunks = pipe.report().chunks
+        assert chunks < 40
+        assert asked.count("h2d") == chunks
+        assert asked.count("d2h") == chunks + outputs - 1  # the first batch passes alone
+        before = device.allocated
+        assert sum(1 for _ in pipe.stream(batches)) == len(batches)
+        assert device.allocated == before
+
+
+def test_results_beside_each_other_are_aligned_as_allocations_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    offsets: list[int] = []
+    array = host.Memory.array
+    monkeypatch.setattr(
+        host.Memory, "array", lambda self, offset, *kind: offsets.append(offset) or array(self, offset, *kind)
+    )
+    with Pipeline(object(), device=Raw(1)) as pipe:
+        assert np.array_equal(np.concatenate(list(pipe.stream(BATCHES))), X + 1)
+    assert max(offsets) > 0
+    assert all(offset % ALIGNMENT == 0 for offset in offsets)
+
+
+def test_every_order_gives_the_same_bits_and_no_race() -> None:
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        device = Simulated(seed=seed, pools=seed % 4 < 2)
+        batches = [X[: int(size)] for size in rng.integers(1, 200, 60)]
+        with Pipeline(lambda a: 2 * a + 1, device=device, threads=seed % 3) as pipe:
+            for y, batch in zip(pipe.stream(iter(batches)), batches, strict=True):
+                device.touch(y)
+                assert np.array_equal(y, 2 * batch + 1)
+                del y
+        races = find_races(device.program())
+        assert not races, f"seed {seed}: {races[0]}"
+
+
+def test_results_that_are_kept_stay_as_they_are(made: tuple[Any, dict[str, Any]]) -> None:
+    device, options = made
+    with Pipeline(lambda a: a + 1, device=device, **options) as pipe:
+        kept = [y for _ in range(4) for y in pipe.stream(BATCHES)]
+    assert all(np.array_equal(np.concatenate(kept[at : at + 200]), X + 1) for at in range(0, 800, 200))
+
+
+def test_results_come_in_order_and_progress_counts_rows() -> None:
+    seen: list[int] = []
+    with Pipeline(lambda a: a + 1, device=StagedHost()) as pipe:
+        list(pipe.stream(BATCHES, progress=lambda done, _: seen.append(done)))
+    assert all(before < after for before, after in pairwise(seen))
+    assert seen[-1] == len(X)
+
+
+def _chunks(source: Iterator[np.ndarray]) -> Iterator[Any]:
+    from gapless.runtime.chunks import batches
+
+    return batches(source)
+
+
+def _passage(*, copied: int | None, computed: int | None) -> Passage:
+    return Passage(0, 0, 1, 4, 4, 0, None, 0, 0, 0, 0, copied, computed, None, None, 0, 0)
+
+
+GPU = pytest.mark.skipif(not cuda.is_available(), reason="no GPU, or no cuda.core")
+SOURCE = """
+__global__ void axpb(const float* x, float* y, float* z, size_t n) {
+  size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+  if (i < n) { y[i] = 2.0f * x[i] + 1.0f; z[i] = -x[i]; }
+}
+"""
+
+
+@pytest.mark.gpu
+@GPU
+@pytest.mark.parametrize("library", ["CUDA C++", "cupy", "torch"])
+@pytest.mark.parametrize("pinned", [False, True])
+def test_small_batches_on_a_gpu(library: str, pinned: bool) -> None:
+    """Over and over, of changing sizes, with results that are kept and dropped."""
+    kernel: Any = lambda a: (2 * a + 1, -a)  # noqa: E731
+    options: dict[str, Any] = {"arrays": library}
+    if library == "CUDA C++":
+        kernel, options = cuda_kernel(SOURCE, "axpb"), {"outputs": 2}
+    else:
+        pytest.importorskip(library)
+    device = cuda.Cuda()
+    memory = device.pinned(1 << 22).view(np.float32) if pinned else np.empty(1 << 20, np.float32)
+    rng = np.random.default_rng(5)
+    memory[:] = rng.random(1 << 20, dtype=np.float32)
+    starts, sizes = rng.integers(0, 1 << 19, 3000), rng.integers(0, 20_000, 3000)
+    batches = [memory[start : start + size] for start, size in zip(starts, sizes, strict=True)]
+    with Pipeline(kernel, device=device, **options) as pipe:
+        for source in (batches, iter(batches)):
+            kept: list[tuple[np.ndarray, np.ndarray]] = []
+            for (twice, minus), batch in zip(pipe.stream(source), batches, strict=True):
+                assert np.array_equal(minus, -batch)
+                kept = [*kept[-9:], (twice, batch)]
+                assert all(np.allclose(old, 2 * of + 1) for old, of in kept[:2])
+        assert pipe.report().chunks < 1500
