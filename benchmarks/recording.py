@@ -1,6 +1,6 @@
 """What recording costs, and whether what it records is right: on a machine with a GPU.
 
-    uv run python benchmarks/recording.py overhead  --loops FOLDER --out FOLDER
+    uv run python benchmarks/recording.py overhead  --loops FOLDER --out FOLDER [--tools TOOL,TOOL]
     uv run python benchmarks/recording.py floor     --loops FOLDER --out FOLDER
     uv run python benchmarks/recording.py beside    --loops FOLDER --out FOLDER
     uv run python benchmarks/recording.py samples   --samples FOLDER --out FOLDER
@@ -11,8 +11,10 @@ FOLDER of --loops holds ``loops`` and ``libloops.so``, built from benchmarks/rec
 That of --samples holds NVIDIA's public cuda-samples, each built by nvcc with ``-g`` and the samples' ``Common`` folder.
 
 overhead: the same programs alone, recorded, recorded without source lines, under torch.profiler and cupti-python, in
-turns within one run, a process each; medians of the host's time. floor: the launches of ``loops`` alone, with CUPTI
-that records for nobody (recording/floor.c), and recorded, in turns: what of the cost is CUPTI's own. beside: the
+turns within one run, a process each; medians of the host's time. --tools: only these, beside the untraced programs.
+floor: the launches of ``loops`` alone, with CUPTI that records for nobody (recording/floor.c), and recorded, in turns:
+what of the cost is CUPTI's own. Both tell passes that had the CPU core to themselves from the others, and keep every
+pass, so that runs on different machines can lie in one folder: each is judged by its own quickest core. beside: the
 chunk loop with each mistake, recorded and under torch.profiler, in turns within one process, and recorded by the
 command; that with pageable memory in more turns. samples: each sample, recorded.
 """
@@ -24,8 +26,8 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import gapless
@@ -33,10 +35,15 @@ from gapless.recorder import blocks
 from gapless.recorder.command import Settings, record_command, traced_environment
 from gapless.recorder.library import cuptis
 
+HERE = Path(__file__).parent / "recording"
+sys.path.insert(0, str(HERE))
+from loops import TOOLS, shuffled  # noqa: E402
+from tables import show, show_costs  # noqa: E402
+
 ALL_KINDS = "10,1,22,2,38,36,37,9,8,49,50,17,12,5"  # what the recorder records
 FLOOR_TURNS = 4
-HERE = Path(__file__).parent / "recording"
 TURNS = 3
+STRETCH = 50  # passes of a program in C++ that are one stretch
 VARIANTS = (
     "serial", "streams4", "trap", "trap_nb", "pageable", "malloc", "devsync", "streamsync", "eventsync", "legacy"
 )  # fmt: skip
@@ -59,31 +66,35 @@ def _said(command: list[str], environment: dict[str, str], *, timeout: float = 1
     return done.stdout
 
 
-def _numbers(command: list[str], environment: dict[str, str]) -> list[int]:
-    return [int(line) for line in _said(command, environment).split() if line.isdecimal()]
+def _stretches(command: list[str], environment: dict[str, str], operations: int) -> list[list[tuple[float, int]]]:
+    """Give each pass's ns an operation and its core's ns, in stretches; the first two passes only warm up."""
+    lines = [line.split() for line in _said(command, environment).splitlines()]
+    numbers = [words for words in lines if len(words) == 2 and all(map(str.isdecimal, words))]
+    passes = [(int(ns) / operations, int(core)) for ns, core in numbers[2:]]
+    return [passes[at : at + STRETCH] for at in range(0, len(passes), STRETCH)]
 
 
-def overhead(loops: Path, out: Path) -> None:
+def overhead(loops: Path, out: Path, tools: list[str]) -> None:
     plain = {**os.environ, "LOOPS_LIBRARY": str(loops / "libloops.so")}
     record = out / "overhead.gapless"
-    for name, words, divisor in (("launches", ("100", "4000"), 100), ("steps", ("20", "8"), 20)):
-        taken: dict[str, list[int]] = {"untraced": [], "gapless": [], "gapless --no-lines": []}
-        sizes: dict[str, float] = {}
-        for _ in range(TURNS):
-            for tool, passes in taken.items():
+    run = round(time.time())
+    native = ["untraced", *(tool for tool in tools if tool.startswith("gapless"))]
+    for name, count, passes in (("launches", 100, 4000), ("steps", 20, 12)):
+        for turn in range(TURNS):
+            for tool in shuffled(native, turn):
                 environment = plain
                 if tool != "untraced":
                     with blocks.made(record, force=True):
                         environment = traced_environment(record, Settings(lines=tool == "gapless"), plain)
-                passes += _numbers([str(loops / "loops"), name, *words], environment)[2:]
+                taken = _stretches([str(loops / "loops"), name, str(count), str(passes)], environment, count)
+                row: dict[str, Any] = {"run": run, "tool": tool, "turn": turn, "passes": {f"native {name}": taken}}
                 if tool != "untraced":
                     found = blocks.content(record)
-                    sizes[tool] = record.stat().st_size / max(found.records, 1)
-                    sizes[f"{tool}, lost"] = found.dropped
-        result = {tool: {"median_ns": median(ns) / divisor, "passes": len(ns)} for tool, ns in taken.items() if ns}
-        _keep(out / "overhead.jsonl", {"program": f"native {name}", "tools": result, "bytes_a_record": sizes})
+                    row["bytes_a_record"] = record.stat().st_size / max(found.records, 1)
+                    row["lost"] = found.dropped
+                _keep(out / "overhead.jsonl", row)
     record.unlink(missing_ok=True)
-    _said([sys.executable, str(HERE / "loops.py"), "costs", str(out)], plain, timeout=300)
+    _said([sys.executable, str(HERE / "loops.py"), "costs", str(out), *tools], plain, timeout=500)
 
 
 def floor(loops: Path, out: Path) -> None:
@@ -96,9 +107,9 @@ def floor(loops: Path, out: Path) -> None:
     record = out / "floor.gapless"
     recorded = {"gapless --no-lines": Settings(lines=False), "gapless": Settings(), "waiting": Settings(after=1e6)}
     kinds = {"untraced": "", "CUPTI: kernels": "10", "CUPTI: kernels and calls": "10,5", "CUPTI: all kinds": ALL_KINDS}
-    taken: dict[str, list[float]] = {name: [] for name in (*kinds, *recorded)}
-    for _ in range(FLOOR_TURNS):
-        for name, of_turns in taken.items():
+    run = round(time.time())
+    for turn in range(FLOOR_TURNS):
+        for name in shuffled([*kinds, *recorded], turn):
             environment = dict(os.environ)
             if name in recorded:
                 with blocks.made(record, force=True):
@@ -108,13 +119,9 @@ def floor(loops: Path, out: Path) -> None:
                     "CUDA_INJECTION64_PATH": str(injected), "FLOOR_CUPTI": str(cupti.library.resolve()),
                     "FLOOR_KINDS": kinds[name],
                 }  # fmt: skip
-            of_turns.append(median(_numbers([str(loops / "loops"), "launches", "100", "1000"], environment)[2:]) / 100)
+            taken = _stretches([str(loops / "loops"), "launches", "100", "1000"], environment, 100)
+            _keep(out / "floor.jsonl", {"run": run, "tool": name, "turn": turn, "passes": {"empty kernels": taken}})
     record.unlink(missing_ok=True)
-    alone = taken["untraced"]
-    for name, of_turns in taken.items():
-        more = [mine - other for mine, other in zip(of_turns, alone, strict=True)]
-        result = {"variant": name, "median_ns": median(of_turns), "more_ns": median(more), "turns": of_turns}
-        _keep(out / "floor.jsonl", result)
 
 
 def beside(loops: Path, out: Path) -> None:
@@ -138,11 +145,11 @@ def samples(folder: Path, out: Path) -> None:
             continue
         os.chdir(folder)
         status, _ = record_command([str(program)], out / f"{name}.gapless", Settings(), force=True)
+        print(name, "ended with status", status, flush=True)
         _keep(out / "samples.jsonl", {"sample": name, "status": status})
 
 
 def _keep(path: Path, result: dict[str, Any]) -> None:
-    print(json.dumps(result), flush=True)
     with path.open("a") as file:
         file.write(json.dumps(result) + "\n")
 
@@ -153,24 +160,27 @@ def main() -> None:
     parser.add_argument("--loops", type=Path, default=HERE)
     parser.add_argument("--samples", type=Path, default=HERE)
     parser.add_argument("--out", type=Path, default=Path("recorded"))
+    parser.add_argument("--tools", default=",".join(TOOLS), help="for overhead, by commas; all: %(default)s")
     given = parser.parse_args()
+    tools = given.tools.split(",")
+    if unknown := [tool for tool in tools if tool not in TOOLS]:
+        parser.error(f"--tools: there is no {unknown[0]!r}; it takes {', '.join(TOOLS)}, and untraced runs in any case")
     needed = {"samples": given.samples, "tables": given.out, "floor": HERE}.get(given.what, given.loops / "loops")
     if not needed.exists():
         parser.error(f"there is no {needed}: see python benchmarks/recording.py --help")
     given.out.mkdir(parents=True, exist_ok=True)
     if given.what == "overhead":
-        overhead(given.loops.resolve(), given.out.resolve())
+        overhead(given.loops.resolve(), given.out.resolve(), tools)
+        show_costs(given.out)
     elif given.what == "floor":
         floor(given.loops.resolve(), given.out.resolve())
+        show_costs(given.out)
     elif given.what == "beside":
         beside(given.loops.resolve(), given.out.resolve())
     elif given.what == "samples":
         samples(given.samples.resolve(), given.out.resolve())
     else:
-        sys.path.insert(0, str(HERE))
-        import tables  # pyright: ignore
-
-        tables.show(given.out)
+        show(given.out)
 
 
 if __name__ == "__main__":

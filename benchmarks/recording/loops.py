@@ -1,11 +1,14 @@
 """Python programs that benchmarks/recording.py runs: alone, and with each profiler in turn, in one process.
 
-    loops.py costs FOLDER                             ns a launch, an operation, a step: adds to FOLDER/costs.jsonl
+    loops.py costs FOLDER [TOOL...]                   ns a launch, an operation, a step: adds to FOLDER/costs.jsonl
     loops.py chunks VARIANT,COUNT,KIB,ROUNDS PASSES   the chunk loop of loops.cu, called with ctypes
     loops.py beside FOLDER NAME COUNT,KIB,ROUNDS TURNS VARIANT...
                                                       the same alone, recorded and under torch.profiler, in turns
 
-``costs`` takes turns: each loop alone and under each tool, a process each, and again. Only the loop is timed.
+``costs`` takes turns: each loop alone and under each tool (all, or those named), a process each, in another order each
+turn, and again. Only the loop is timed. With each pass it keeps what the core's piece of arithmetic took (core_ns of
+loops.cu): which passes had the core to themselves is known when the whole run is, so tables.py tells. That is the core
+of the thread that issues: what PyTorch's backward pass issues comes from a thread on another.
 ``beside`` keeps a loop's memory and streams from turn to turn: what differs between turns
 of one tool is not what differs between tools. It leaves VARIANT.NAME.TURN.gapless and .json.gz in FOLDER and prints the
 walls, a line of JSON a turn.
@@ -17,15 +20,16 @@ import ctypes
 import json
 import multiprocessing
 import os
+import random
 import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-TURNS, STRETCHES = 4, 3  # processes of each tool, and stretches in each of them
+TURNS, STRETCHES = 8, 3  # processes of each tool, and stretches in each of them
+SELDOM = ("torch.profiler", "cupti-python")  # every second turn: enough to compare with
 PATIENCE_S = 60
 LAUNCHES = 100  # a batch, few enough that no queue fills
 SETTLES_S = 0.12
@@ -34,7 +38,7 @@ WARM, ALONE, PROFILED = 3, 3, 2  # passes of a chunk loop
 
 def library() -> ctypes.CDLL:
     loaded = ctypes.CDLL(str(Path(os.environ["LOOPS_LIBRARY"])))
-    loaded.launches_ns.restype = ctypes.c_longlong
+    loaded.launches_ns.restype = loaded.core_ns.restype = ctypes.c_longlong
     return loaded
 
 
@@ -121,13 +125,20 @@ def _recording(path: Path, *, lines: bool) -> AbstractContextManager[Any]:
     return Recording(path.with_suffix(".gapless"), force=True, lines=lines)
 
 
-def costs(folder: Path) -> None:
+def shuffled(tools: list[str], turn: int) -> list[str]:
+    """Give the order of a turn, the same in each run: no tool is always the first or after the same other."""
+    return random.Random(turn).sample(tools, len(tools))
+
+
+def costs(folder: Path, tools: list[str]) -> None:
     """Measure each tool in processes of its own: only one can hold CUPTI, and launches stay dearer after it."""
     import torch  # noqa: F401  the processes that are forked have it
 
+    run = round(time.time())
     for turn in range(TURNS):
-        for tool in ("untraced", *TOOLS):
-            process = multiprocessing.get_context("fork").Process(target=cost, args=(folder, tool, turn))
+        now = [tool for tool in ("untraced", *tools) if tool not in SELDOM or turn % 2 == 0]
+        for tool in shuffled(now, turn):
+            process = multiprocessing.get_context("fork").Process(target=cost, args=(folder, tool, run, turn))
             process.start()
             process.join(PATIENCE_S)
             if process.is_alive():
@@ -135,26 +146,33 @@ def costs(folder: Path) -> None:
                 process.kill()
 
 
-def cost(folder: Path, tool: str, turn: int) -> None:
+def cost(folder: Path, tool: str, run: int, turn: int) -> None:
     """Keep apart what a loop takes at first: gapless then asks every launch for its line."""
+    core = library().core_ns
+
+    def timed(loop: Callable[[], float]) -> tuple[float, int]:
+        before = core()
+        ns = loop()
+        return round(ns, 1), max(before, core())
+
     loops = {"launches": (launches(), 60), "small": (small(), 40), "training": (training(), 15)}
     for loop, _ in loops.values():
         for _ in range(10):
             loop()
-    taken: dict[str, list[list[float]]] = {}
+    taken: dict[str, list[list[tuple[float, int]]]] = {}
     for _ in range(STRETCHES):
         for name, (loop, passes) in loops.items():
             with TOOLS[tool](folder / "costs") if tool in TOOLS else nullcontext():
                 settled = time.perf_counter() + (SETTLES_S if tool.startswith("gapless") else 0)
-                first: list[float] = []
+                first: list[tuple[float, int]] = []
                 while time.perf_counter() < settled:
-                    first.append(loop())
-                mine = [loop() for _ in range(passes)]
+                    first.append(timed(loop))
+                mine = [timed(loop) for _ in range(passes)]
             taken.setdefault(name, []).append(mine[2:])
             if first:
                 taken.setdefault(f"{name}, at first", []).append(first[2:])
     (folder / "costs.gapless").unlink(missing_ok=True)
-    found = {"tool": tool, "turn": turn, "ns": {name: [median(ns) for ns in of] for name, of in taken.items()}}
+    found = {"run": run, "tool": tool, "turn": turn, "passes": taken}
     with (folder / "costs.jsonl").open("a") as file:
         file.write(json.dumps(found) + "\n")
 
@@ -201,7 +219,11 @@ def beside(folder: Path, name: str, size: str, turns: int, variants: list[str]) 
 def main() -> None:
     what, *words = sys.argv[1:]
     if what == "costs":
-        costs(Path(words[0]))
+        folder, *tools = words
+        if unknown := [tool for tool in tools if tool not in TOOLS]:
+            print(f"there is no tool {unknown[0]!r}: it is one of {', '.join(TOOLS)}", file=sys.stderr)
+            sys.exit(2)
+        costs(Path(folder), tools or list(TOOLS))
     elif what == "chunks":
         chunks(words[0], int(words[1]))
     else:

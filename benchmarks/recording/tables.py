@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,10 @@ import gapless
 from gapless.model.kinds import OpKind
 from gapless.timeline.timeline import Timeline
 
+# A pass had the core to itself where the core's arithmetic (core_ns of loops.cu) took at most this many times what it
+# took at the run's quickest: a lower clock rate adds less than that, another busy thread on the core more.
+OWN = 1.25
+ENOUGH = 5  # passes of a stretch that a median is taken of
 TOOLS = ("gapless", "torch.profiler")
 # What each mistake's program becomes when the mistake is repaired, and the repair's name.
 REPAIRED = {
@@ -25,12 +29,7 @@ REPAIRED = {
 
 def show(out: Path) -> None:
     """Print every table that there are files for."""
-    if (out / "overhead.jsonl").exists():
-        _overhead(_lines(out / "overhead.jsonl"))
-    if (out / "costs.jsonl").exists():
-        _costs(_lines(out / "costs.jsonl"))
-    if (out / "floor.jsonl").exists():
-        _floor(_lines(out / "floor.jsonl"))
+    show_costs(out)
     if (out / "beside.jsonl").exists():
         turns = _lines(out / "beside.jsonl")
         _same(out, turns)
@@ -44,41 +43,86 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def _overhead(rows: list[dict[str, Any]]) -> None:
-    print("\n| program | untraced | with | ns more | in % |\n|---|---|---|---|---|")
+class Cost(NamedTuple):
+    """What a program's passes take under a tool, in ns: medians of its stretches' medians."""
+
+    all: float
+    own: float | None  # of the passes that had the core to themselves; None where no stretch has enough of these
+    share: float  # of the passes that had the core to themselves
+
+
+def show_costs(out: Path) -> None:
+    """Print what recording costs, as far as there are files for it."""
+    for name in ("overhead", "costs", "floor"):
+        if (out / f"{name}.jsonl").exists():
+            _costs(_lines(out / f"{name}.jsonl"))
+
+
+def costs_of(rows: list[dict[str, Any]]) -> dict[str, dict[str, Cost]]:
+    """Give each program's cost under each tool. Nobody shared the run's quickest core, whichever tool ran on it."""
+    quickest = _quickest_cores(rows)
+    taken: dict[str, dict[str, list[list[tuple[float, bool]]]]] = {}
     for row in rows:
-        base = row["tools"]["untraced"]["median_ns"]
-        for tool, taken in row["tools"].items():
-            if tool != "untraced":
-                more = taken["median_ns"] - base
-                print(f"| {row['program']} | {base:,.0f} ns | {tool} | {more:+,.0f} | {more / base:+.2%} |")
-        print("bytes a record:", row.get("bytes_a_record"))
+        most = OWN * quickest[row["run"]]
+        for name, stretches in row["passes"].items():
+            program, _, when = name.partition(", ")
+            tool = f"{row['tool']}, {when}" if when else row["tool"]
+            mine = taken.setdefault(program, {}).setdefault(tool, [])
+            mine += [[(ns, core <= most) for ns, core in stretch] for stretch in stretches if stretch]
+    return {
+        program: {tool: _cost(stretches) for tool, stretches in by_tool.items() if stretches}
+        for program, by_tool in taken.items()
+    }
+
+
+def _quickest_cores(rows: list[dict[str, Any]]) -> dict[int, int]:
+    """Give, by run, the ns of the core's arithmetic at its quickest."""
+    cores: dict[int, list[int]] = {}
+    for row in rows:
+        mine = cores.setdefault(row["run"], [])
+        mine += [core for stretches in row["passes"].values() for stretch in stretches for _, core in stretch]
+    return {run: min(ns, default=0) for run, ns in cores.items()}
+
+
+def _cost(stretches: list[list[tuple[float, bool]]]) -> Cost:
+    own = [[ns for ns, mine in stretch if mine] for stretch in stretches]
+    medians = [median(ns) for ns in own if len(ns) >= ENOUGH]
+    return Cost(
+        all=median(median(ns for ns, _ in stretch) for stretch in stretches),
+        own=median(medians) if medians else None,
+        share=sum(map(len, own)) / sum(map(len, stretches)),
+    )
 
 
 def _costs(rows: list[dict[str, Any]]) -> None:
-    """Print the quietest stretch of each tool, the median of all, and how much more than untraced either is."""
-    print("\n| a launch, an operation, a step | with | quietest stretch | more | median stretch | more |")
-    print("|---|---|---|---|---|---|")
-    taken: dict[str, dict[str, list[float]]] = {}
-    for row in rows:
-        for name, ns in row["ns"].items():
-            program, _, when = name.partition(", ")
-            tool = f"{row['tool']}, {when}" if when else row["tool"]
-            taken.setdefault(program, {}).setdefault(tool, []).extend(ns)
-    for program, by_tool in taken.items():
-        alone = by_tool["untraced"]
-        for tool, ns in by_tool.items():
-            cells = [f"{of(ns):,.0f} ns | {of(ns) - of(alone):+,.0f} ns, {of(ns) / of(alone) - 1:+.1%}"
-                     for of in (min, median)]  # fmt: skip
+    print("\n| a launch, an operation, a step | with | all passes | more | core of their own | more | share of these |")
+    print("|---|---|---|---|---|---|---|")
+    for program, by_tool in costs_of(rows).items():
+        alone = by_tool.get("untraced")
+        for tool in sorted(by_tool, key=lambda tool: (tool != "untraced", tool)):
+            cost = by_tool[tool]
+            base = alone if tool != "untraced" else None
+            cells = [_beside(cost.all, base and base.all), _beside(cost.own, base and base.own), f"{cost.share:.0%}"]
             print(f"| {program} | {tool} | {' | '.join(cells)} |")
+    cores = ", ".join(f"{ns / 1e3:.1f} us" for ns in _quickest_cores(rows).values())
+    print(f"the core's piece of arithmetic at its quickest: {cores}; a core of one's own: at most {OWN} times that")
+    counted = [row for row in rows if "lost" in row]
+    for tool in sorted({row["tool"] for row in counted}):
+        mine = [row for row in counted if row["tool"] == tool]
+        size = median(row["bytes_a_record"] for row in mine)
+        print(f"{tool}: {size:.1f} bytes a record, {sum(row['lost'] for row in mine)} records lost")
 
 
-def _floor(rows: list[dict[str, Any]]) -> None:
-    print("\n| an empty kernel's launch | each turn | quietest turn | more than untraced |\n|---|---|---|---|")
-    alone = min(rows[0]["turns"])
-    for row in rows:
-        turns, least = ", ".join(f"{ns / 1e3:.2f}" for ns in row["turns"]), min(row["turns"])
-        print(f"| {row['variant']} | {turns} | {least / 1e3:.2f} us | {(least - alone) / 1e3:+.2f} us |")
+def _beside(ns: float | None, alone: float | None) -> str:
+    """Fill two cells: the time, and how much more than untraced it is where both are known."""
+    if ns is None:
+        return "none | "
+    more = "" if alone is None else f"{_time(ns - alone, '+')}, {ns / alone - 1:+z.1%}"
+    return f"{_time(ns)} | {more}"
+
+
+def _time(ns: float, sign: str = "") -> str:
+    return f"{ns / 1e3:{sign}z.2f} us" if abs(ns) < 1e5 else f"{ns / 1e6:{sign}z.3f} ms"
 
 
 def _issued(timeline: Timeline) -> list[tuple[int, int, int]]:
