@@ -256,9 +256,10 @@ class Pipeline:
             raise
         if first is None:
             return
-        plan = self._plan_batches(first, 0 if gathered is None else gathered.most_bytes)
+        prompt = isinstance(source, np.ndarray | list | tuple)
+        plan = self._plan_batches(first, 0 if gathered is None else gathered.most_bytes, prompt=prompt)
         run = Running(plan, 0, progress, self._device, timed=timed, gathered=gathered)
-        run.is_prompt = isinstance(source, np.ndarray | list | tuple)
+        run.is_prompt = prompt
         flow = self._flow(run, chain([first], timed), sinks.Stream())
         try:
             for flight in flow:
@@ -380,7 +381,7 @@ class Pipeline:
             )
         )  # fmt: skip
 
-    def _plan_batches(self, first: Chunk, gathered_bytes: int) -> Plan:
+    def _plan_batches(self, first: Chunk, gathered_bytes: int, *, prompt: bool) -> Plan:
         size = sum(array.nbytes for source in first.inputs for array in _arrays(source))
         straight = all(isinstance(source, np.ndarray) and self._straight(source) for source in first.inputs)
         work = Work(rows=first.rows, bytes_in=size, bytes_out=size, pageable_in=not straight, pageable_out=False,
@@ -393,14 +394,15 @@ class Pipeline:
         slots, threads, why = plan.slots, plan.threads, [gathered if packed else each]
         if not threads and self._fixed.slots is None and self._device.stages:
             slots = BATCH_SLOTS
-        if threads and self._fixed.threads is None and size < SMALL_BATCH:
+        full = gathered_bytes > 0 and prompt and self._device.pools  # chunks will be of many batches
+        if threads and self._fixed.threads is None and size < SMALL_BATCH and not full:
             slots, threads = self._fixed.slots or BATCH_SLOTS, 0
             why.append(
                 f"staging: by the caller: batches under {SMALL_BATCH >> 10} KiB are copied before a thread wakes"
             )
         elif threads and self._device.pools:
             slots = self._fixed.slots or STAGED_SLOTS
-            why.append("staging: by threads that share each batch")
+            why.append("staging: by threads that share each chunk")
         elif threads:  # how many batches come is not known: enough that the threads and the link are busy
             slots = threads = self._fixed.slots or self._fixed.threads or max(min(usable(), 8), 3)
             why.append("staging: by threads of Python, one a slot")

@@ -167,6 +167,10 @@ def _parts(pairs: Sequence[tuple[HostArray, Source]]) -> tuple[Parts | None, lis
     """Describe copies for the library, with the grids that the description refers to; None: it cannot do them."""
     rows: list[Any] = []
     grids: list[Parts] = []
+    if len(pairs) > 1:
+        alike = _parts_alike(pairs)
+        if alike is not None:
+            return alike, grids
     for target, source in pairs:
         if isinstance(source, np.ndarray):
             if not _fits(target, source):
@@ -181,6 +185,19 @@ def _parts(pairs: Sequence[tuple[HostArray, Source]]) -> tuple[Parts | None, lis
     if len(rows) == 1:
         return np.asarray(rows[0], np.int64).reshape(-1, 4), grids
     return np.concatenate([np.asarray(part, np.int64).reshape(-1, 4) for part in rows] or [_NOTHING]), grids
+
+
+def _parts_alike(pairs: Sequence[tuple[HostArray, Source]]) -> Parts | None:
+    """Describe copies of whole arrays that are all of one shape and type, without a look at each; else None."""
+    target, source = pairs[0]
+    if not isinstance(source, np.ndarray) or not _fits(target, source) or not target.nbytes:
+        return None
+    targets, sources = (addresses_if_alike(ends) for ends in zip(*pairs, strict=True))
+    if targets is None or sources is None:
+        return None
+    parts = np.zeros((len(pairs), 4), np.int64)
+    parts[:, 0], parts[:, 1], parts[:, 2] = targets, sources, target.nbytes
+    return parts
 
 
 _NOTHING = np.empty((0, 4), np.int64)
