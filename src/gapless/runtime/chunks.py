@@ -54,18 +54,25 @@ def cut(inputs: Sequence[HostArray], spans: Iterable[tuple[int, int]], index: in
         yield Chunk(number, first, after - first, tuple(array[first:after] for array in inputs))
 
 
-def spans_of(first: int, after: int, rows: int) -> list[tuple[int, int]]:
+def spans_of(first: int, after: int, rows: int) -> Iterator[tuple[int, int]]:
     """Divide the rows *first* to *after* into chunks of *rows*; no rows are one empty chunk.
 
     A last chunk of one row gets a second one from its neighbour: what has one row could be a result of rows or of
     chunks, and which of both must not depend on the chunk that happens to be through first.
     """
-    if first >= after:
-        return [(first, after)]
-    spans = [(start, min(start + rows, after)) for start in range(first, after, rows)]
-    if rows > 2 and len(spans) > 1 and after - spans[-1][0] == 1:
-        spans[-2:] = [(spans[-2][0], after - 2), (after - 2, after)]
-    return spans
+    count = after - first
+    if count <= 0:
+        yield first, after
+        return
+    shared = (
+        after - rows - 1 if rows > 2 and count > rows and count % rows == 1 else None
+    )  # where the last but one begins
+    for start in range(first, after, rows):
+        if start == shared:
+            yield start, after - 2
+            yield after - 2, after
+            return
+        yield start, min(start + rows, after)
 
 
 def without(done: Iterable[tuple[int, int]], rows: int) -> list[tuple[int, int]]:

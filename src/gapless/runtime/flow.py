@@ -82,6 +82,7 @@ class Run:
         self.next_slot = 0
         self.taken = 0  # number of the chunk, or the batch, to come
         self.number = len(log)  # of the next flight
+        self.is_aligned = False
         self.pinned: Any = None  # an array that is known to be pinned
         self.pageable: Any = None  # and one that is not, or not at both ends
 
@@ -349,10 +350,17 @@ class Run:
 
     def wait(self) -> None:
         """Wait until something has happened that may let the oldest chunk go on."""
+        self.align()
         if self.crew is not None and self.flights[0].error is None:
             self.hear(self.crew.next())
         else:
             self.settle(self.flights[0])
+
+    def align(self) -> None:
+        """Tie the device's clock to the host's, once: not before the first commands, which need not wait for that."""
+        if not self.is_aligned:
+            self.is_aligned = True
+            self.device.align_clock()
 
     def hear(self, copied: Copied) -> None:
         """Take in what the crew has done."""
@@ -409,6 +417,7 @@ class Run:
 
     def retire(self, flight: Flight) -> None:
         """Free the slot, and note when the chunk passed what."""
+        self.align()
         slot = flight.slot
         if not self.threads and flight.returns:
             start = self.device.now_ns()

@@ -227,7 +227,7 @@ class Pipeline:
         open_spans = without(journal.done, count) if journal else [(0, count)]
         if targets is not None and not open_spans:
             return targets[0] if len(targets) == 1 else tuple(targets)
-        spans = [span for first, after in open_spans for span in spans_of(first, after, plan.rows)]
+        spans = chain.from_iterable([spans_of(first, after, plan.rows) for first, after in open_spans])
         run = Running(plan, count, progress, self._device)
         with self._registered(plan, arrays, targets):
             run.straight = (
@@ -479,14 +479,10 @@ class Pipeline:
         if self._device.stages and run.timed is None:  # of batches, what they are is not the plan's to choose
             self._learn(log)
         self._compare(run)
-        engines = self._device.stages
-        limit = calibrate.costs_of(self._device).limit_ns(
-            sum(p.bytes_in for p in log), sum(p.bytes_out for p in log)
-        ) if engines else None  # fmt: skip
-        name = self._device.name
+        name, costs = self._device.name, calibrate.costs_of(self._device) if self._device.stages else None
         self._report = lambda: report(
-            log, run.plan, device=name, engines=engines, start=run.started, end=run.ended,
-            source_ns=run.timed.spent_ns if run.timed else 0, caller_ns=run.caller_ns, limit_ns=limit, notes=run.notes,
+            log, run.plan, device=name, costs=costs, start=run.started, end=run.ended,
+            source_ns=run.timed.spent_ns if run.timed else 0, caller_ns=run.caller_ns, notes=run.notes,
         )  # fmt: skip
 
     def _learn(self, log: Sequence[Passage]) -> None:

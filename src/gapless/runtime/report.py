@@ -27,6 +27,7 @@ from gapless.timeline.timeline import (
     Unknown,
 )  # fmt: skip
 
+from .calibrate import Costs
 from .slots import Passage
 from .tune import Plan
 
@@ -89,11 +90,12 @@ _WORDS = {
 
 
 def report(
-    log: Sequence[Passage], plan: Plan, *, device: str, engines: bool, start: int, end: int, source_ns: int,
-    caller_ns: int, limit_ns: float | None, notes: Sequence[str],
+    log: Sequence[Passage], plan: Plan, *, device: str, costs: Costs | None, start: int, end: int, source_ns: int,
+    caller_ns: int, notes: Sequence[str],
 ) -> PipelineReport:  # fmt: skip
-    """Make the report of one run from its log; *engines*: copies of one direction and kernels take turns."""
-    wall = max(end - start, 1)
+    """Make the report of one run from its log. *costs* are of a device with a link and engines that take turns."""
+    wall, engines = max(end - start, 1), costs is not None
+    bytes_in, bytes_out = sum([p.bytes_in for p in log]), sum([p.bytes_out for p in log])
     timeline = timeline_of(log, plan, device=device, engines=engines, origin=start)
     busy = {
         name: float((timeline.ops.end - timeline.ops.start)[timeline.ops.kind == kind].sum()) / wall
@@ -112,8 +114,8 @@ def report(
         binding = f"{busy[most]:.1f} threads were in the stage that takes longest ({most}), on average."
     return PipelineReport(
         device=device, wall_ns=end - start, chunks=len(log), rows=sum(p.rows for p in log),
-        bytes_in=sum(p.bytes_in for p in log), bytes_out=sum(p.bytes_out for p in log), limit_ns=limit_ns, busy=busy,
-        binding=binding, notes=tuple(notes), plan=plan, timeline=timeline,
+        bytes_in=bytes_in, bytes_out=bytes_out, limit_ns=costs.limit_ns(bytes_in, bytes_out) if costs else None,
+        busy=busy, binding=binding, notes=tuple(notes), plan=plan, timeline=timeline,
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from .slots import TIMED, Chunk, Flight, Passage
 from .tune import Plan
 
 KEPT = 1 << 16  # chunks of a run that the report knows
+SAMPLED = 32  # chunks whose calls tell what a call takes
 ALIGN_EVERY = 5.0  # seconds between ties of the device's clock to the host's
 
 Progress = bool | Callable[[int, int], None]
@@ -37,7 +38,6 @@ class Running:
         timed: Timed | None = None,
         gathered: Gathered | None = None,
     ) -> None:
-        device.align_clock()
         self.plan = plan
         self.log: deque[Passage] = deque(maxlen=KEPT)
         self.notes: list[str] = []
@@ -132,7 +132,7 @@ def kernel_ns(log: Sequence[Passage]) -> float | None:
     A kernel begins when it is launched, its input is there, and the one before it is through. How long it is held up
     between its parts by a host that launches late shows in most chunks, but not in the quickest.
     """
-    first = [passage for passage in log if passage.index < TIMED]  # all timed
+    first = [passage for passage in log[: 2 * TIMED] if passage.index < TIMED]  # all timed
     previous: int | None = 0
     rates: list[float] = []
     for passage in sorted(first, key=lambda passage: passage.computed or 0) or log:
@@ -145,7 +145,7 @@ def kernel_ns(log: Sequence[Passage]) -> float | None:
 
 def call_ns(log: Sequence[Passage]) -> float:
     """Give the ns that a call of the kernel takes: the median, which what a first call compiles does not touch."""
-    return float(median([passage.returned - passage.launched for passage in log]))
+    return float(median([passage.returned - passage.launched for passage in log[:: len(log) // SAMPLED + 1]]))
 
 
 def _halves(chunks: Iterable[Chunk]) -> Iterator[Chunk]:

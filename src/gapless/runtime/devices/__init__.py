@@ -195,7 +195,7 @@ class Device(Protocol):
         ...
 
     def align_clock(self) -> None:
-        """Tie the device's clock to the host's anew. Called at the begin of a run and every few seconds."""
+        """Tie the device's clock to the host's anew. Called once in a run, and then every few seconds."""
         ...
 
     def free_bytes(self) -> int:
