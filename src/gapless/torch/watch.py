@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 from threading import RLock
 from typing import Any, Protocol
 
@@ -20,22 +19,10 @@ from gapless.model.kinds import MemoryKind, OpKind
 
 from .batches import behind
 from .log import HOST, Access, Log, Memory, Op
+from .operators import Operator, operator_of
 from .parts import View
 from .stacks import Stack, here, place
 
-_TOUCH_NOTHING = frozenset(
-    ("set_", "resize_", "is_pinned", "size", "stride", "numel", "dim", "storage_offset", "sym_size", "sym_stride",
-     "sym_numel", "sym_storage_offset", "is_same_size", "has_same_storage_numel", "_has_compatible_shallow_copy_type")
-)  # fmt: skip
-_ALLOCATE = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"))
-# The first tensor says how the new one looks, and is not read.
-_LIKE = frozenset(("ones_like", "zeros_like", "full_like", "rand_like", "randn_like", "randint_like", "new_ones",
-                   "new_zeros", "new_full"))  # fmt: skip
-_OURS = frozenset(("aten", "prims", "prim", "quantized", "torchvision", "inductor"))  # operators that use one stream
-# Operators behind which the host waits for the stream: always, and by what they are given (``_waits``).
-_SYNC = frozenset(("_local_scalar_dense", "equal", "is_nonzero", "nonzero", "masked_select", "unique_dim", "_unique2",
-                   "unique_consecutive", "_unique", "bincount", "_linalg_check_errors"))  # fmt: skip
-_INDEX = frozenset(("index", "_unsafe_index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put"))
 VIEWS = "memory that NumPy or other code was given: what it reads and writes there is not seen"
 
 
@@ -69,20 +56,6 @@ class Device(Protocol):
     def fallback(self) -> Stack:
         """Give the stack to blame where a thread of PyTorch has none of the user's."""
         ...
-
-
-@dataclass(slots=True)
-class _Known:
-    """What is known of an operator from its schema."""
-
-    name: str
-    writes: frozenset[int | str] = frozenset()
-    foreign: bool = False
-    collective: bool = False
-    sync: bool = False
-    copies: bool = False
-    composite: bool = False  # is made of other operators, whatever the device
-    idle: bool = False  # touches no bytes: views, questions
 
 
 class _Part:
@@ -139,7 +112,7 @@ class Watch(TorchDispatchMode):
         self._first = twin._first if twin else self
         self.asleep = False  # in a process that was forked: it is not part of the program; see ``sleeps``
         self.over = False  # in a thread that goes on after the check
-        self._known: dict[Any, _Known] = twin._known if twin else {}
+        self._known: dict[Any, Operator] = twin._known if twin else {}
         self._ends: dict[int, _End] = twin._ends if twin else {}
         self._pools: dict[object, Memory] = twin._pools if twin else {}  # of CUDA graphs, by the handle
 
@@ -168,7 +141,9 @@ class Watch(TorchDispatchMode):
             return NotImplemented  # a subclass turns it into operations on plain tensors; those come here again
         if self._first.over:
             return func(*args, **kwargs)
-        known = self._known.get(func) or self._learn(func)
+        known = self._known.get(func)
+        if known is None:
+            known = self._known[func] = operator_of(func)
         if self._first.asleep:
             return self.device.run(func, args, kwargs)
         if known.composite:  # in inference mode it comes as it is called; elsewhere autograd has taken it apart
@@ -180,7 +155,7 @@ class Watch(TorchDispatchMode):
             with self.lock:
                 self.memory(args[0]).recorded.add(self.device.number_of(args[1]))
             return self.device.run(func, args, kwargs)
-        given = _given(args[1:] if known.name in _LIKE else args, kwargs)
+        given = _given(args[1:] if known.is_like else args, kwargs)
         result = self.device.run(func, args, kwargs)
         made = _given((result,))
         with self.lock:
@@ -189,24 +164,12 @@ class Watch(TorchDispatchMode):
             elif known.copies and self._is_transfer(given, made):
                 self._transfer(known, given, made, kwargs, args)
             else:
-                self._operation(known, given, made, waits=known.sync or self._waits(known, args, kwargs))
+                self._operation(known, given, made, waits=known.waits(args, kwargs, self.device.holds))
         return result
 
     # ------------------------------------------------------------------------------------------------- one operation
 
-    def _waits(self, known: _Known, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-        """Tell whether the host waits for an operation because of what it is given."""
-        if known.name == "repeat_interleave":  # how many there will be is asked of the GPU, unless it is told
-            return kwargs.get("output_size") is None
-        if known.name not in _INDEX:
-            return False
-        indices = [index for index in args[1] if index is not None]
-        if any(index.dtype in (torch.bool, torch.uint8) for index in indices):  # the GPU is asked how many it chooses
-            fills = known.writes and args[2].dim() == 0 and not any(args[3:])  # one number, wherever a mask says so
-            return not fills or any(index.dtype is torch.uint8 for index in indices)
-        return not all(map(self.device.holds, indices))  # they are copied to the GPU, blocking
-
-    def _operation(self, known: _Known, given: list[_Part], made: list[_Part], *, waits: bool) -> None:
+    def _operation(self, known: Operator, given: list[_Part], made: list[_Part], *, waits: bool) -> None:
         holds = self.device.holds
         got = {part.key for part in given}
         fresh = [part for part in made if part.key not in got]
@@ -221,7 +184,7 @@ class Watch(TorchDispatchMode):
         index = _index((there or made_there)[0].tensor)
         stream = self.device.stream(index)
         stack = self._stack()
-        if known.name in _ALLOCATE:
+        if known.allocates:
             for part in made_there:  # what is like a tensor on the device may be on the host
                 self._memory(part, stream, stack)
             return
@@ -248,7 +211,7 @@ class Watch(TorchDispatchMode):
         if waits and not self.capture:
             self.log.sync_stream(stream)
 
-    def _host_touch(self, part: _Part, known: _Known) -> None:
+    def _host_touch(self, part: _Part, known: Operator) -> None:
         """Let the host touch a tensor; of interest only once a copy of it may be under way."""
         memory = self.log.alive.get(part.key)
         if memory is not None:
@@ -261,7 +224,7 @@ class Watch(TorchDispatchMode):
             return
         with self.lock:
             if not self.device.holds(tensor) and tensor.layout is torch.strided:
-                self._host_touch(_Part(0, tensor), _Known(name))
+                self._host_touch(_Part(0, tensor), Operator(name))
 
     def copies(self, tensor: torch.Tensor) -> bool:
         """Tell whether copies into or out of a tensor on the host may be under way."""
@@ -270,12 +233,12 @@ class Watch(TorchDispatchMode):
     def copied_to_host(self, tensor: torch.Tensor) -> None:
         """Let the host wait for a copy of a tensor on the device that no operation makes."""
         with self.lock:
-            self._transfer_of(_Known("copy_"), _Part(1, tensor), _Part(0, torch.empty(0)), blocking=True)
+            self._transfer_of(Operator("copy_"), _Part(1, tensor), _Part(0, torch.empty(0)), blocking=True)
 
     def _is_transfer(self, given: list[_Part], made: list[_Part]) -> bool:
         return len({self.device.holds(part.tensor) for part in (*given, *made)}) == 2
 
-    def _transfer(self, known: _Known, given: list[_Part], made: list[_Part], kwargs: dict[str, Any],
+    def _transfer(self, known: Operator, given: list[_Part], made: list[_Part], kwargs: dict[str, Any],
                   args: Sequence[Any]) -> None:  # fmt: skip
         """Log a copy between host and device; of a sparse tensor, of all parts of it."""
         half = len(given) // 2
@@ -290,7 +253,7 @@ class Watch(TorchDispatchMode):
             if self.device.holds(source.tensor) != self.device.holds(target.tensor):
                 self._transfer_of(known, source, target, blocking=blocking)
 
-    def _transfer_of(self, known: _Known, source: _Part, target: _Part, *, blocking: bool) -> None:
+    def _transfer_of(self, known: Operator, source: _Part, target: _Part, *, blocking: bool) -> None:
         to_device = self.device.holds(target.tensor)
         on_device, on_host = (target, source) if to_device else (source, target)
         stream, stack = self.device.stream(_index(on_device.tensor)), self._stack()
@@ -409,28 +372,6 @@ class Watch(TorchDispatchMode):
 
     def _stack(self) -> Stack:
         return here() or self.device.fallback()
-
-    def _learn(self, func: Any) -> _Known:
-        schema = func._schema
-        space, _, name = schema.name.partition("::")
-        writes: set[int | str] = set()
-        for i, argument in enumerate(schema.arguments):
-            if argument.alias_info is not None and argument.alias_info.is_write:
-                writes |= {i, argument.name}
-        ours = space in _OURS
-        known = _Known(
-            name if ours else schema.name,
-            frozenset(writes),
-            foreign=not ours and space not in ("c10d", "profiler"),
-            collective=space in ("c10d", "_c10d_functional"),
-            sync=(name in _SYNC and space == "aten") or schema.name == "torchvision::nms",
-            composite=torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"),
-            copies=ours and name in ("copy_", "_to_copy", "_copy_from"),
-            idle=(ours and name in _TOUCH_NOTHING)
-            or (bool(schema.returns) and not writes and all(r.alias_info is not None for r in schema.returns)),
-        )
-        self._known[func] = known
-        return known
 
 
 _COPY = {True: "copy to device", False: "copy to host"}
