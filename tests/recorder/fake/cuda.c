@@ -50,10 +50,6 @@ CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind) { return enabled[kind]
 CUptiResult cuptiActivityEnableRuntimeApi(CUpti_CallbackId call, uint8_t on) { return (void)call, (void)on, CUPTI_SUCCESS; }
 CUptiResult cuptiActivityEnableDriverApi(CUpti_CallbackId call, uint8_t on) { return (void)call, (void)on, CUPTI_SUCCESS; }
 
-static uint32_t period;
-CUptiResult cuptiActivityFlushPeriod(uint32_t ms) { return period = ms, CUPTI_SUCCESS; }
-__attribute__((visibility("default"))) uint32_t fake_period(void) { return period; }
-
 static int clean;
 CUptiResult cuptiActivitySetAttribute(CUpti_ActivityAttribute attribute, size_t *size, void *value) {
   if (attribute == CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER && *size == 1) clean = *(uint8_t *)value;

@@ -40,8 +40,7 @@ enum space { SPACE_POINTER, SPACE_RUNTIME, SPACE_DRIVER, SPACE_SOURCE, SPACE_THR
   F(cuptiEnableDomain) F(cuptiGetCallbackName) F(cuptiSetThreadIdType)
 #define CUPTI_WHERE_THERE(F) \
   F(cuptiActivitySetAttribute) F(cuptiActivityEnableDriverApi) F(cuptiActivityEnableRuntimeApi) \
-  F(cuptiActivityEnableCudaEventDeviceTimestamps) F(cuptiActivityFlushPeriod) F(cuptiGetContextId) F(cuptiGetDeviceId) \
-  F(cuptiGetStreamIdEx)
+  F(cuptiActivityEnableCudaEventDeviceTimestamps) F(cuptiGetContextId) F(cuptiGetDeviceId) F(cuptiGetStreamIdEx)
 
 struct cupti {
 #define F(name) __typeof__(&name) name;
@@ -51,7 +50,6 @@ struct cupti {
   CUptiResult (*cuptiActivityEnableDriverApi)(CUpti_CallbackId call, uint8_t enable);
   CUptiResult (*cuptiActivityEnableRuntimeApi)(CUpti_CallbackId call, uint8_t enable);
   CUptiResult (*cuptiActivityEnableCudaEventDeviceTimestamps)(uint8_t enable);
-  CUptiResult (*cuptiActivityFlushPeriod)(uint32_t ms);
   CUptiResult (*cuptiGetContextId)(CUcontext context, uint32_t *id);
   CUptiResult (*cuptiGetDeviceId)(CUcontext context, uint32_t *id);
   CUptiResult (*cuptiGetStreamIdEx)(CUcontext context, CUstream stream, uint8_t of_thread, uint32_t *id);

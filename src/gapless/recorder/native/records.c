@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { BUFFER = 256 << 10, BUFFERS = 512, READY = 16, PAGE = 4096, SMALLEST_RECORD = 16, KINDS = 64, CALL_IDS = 2048, PERIOD_MS = 10 };
+enum { BUFFER = 256 << 10, BUFFERS = 512, READY = 16, PAGE = 4096, SMALLEST_RECORD = 16, KINDS = 64, CALL_IDS = 2048 };
 
 _Atomic uint64_t records_written, records_dropped;
 _Atomic uint32_t records_new_kernels, records_last_call;
@@ -291,12 +291,6 @@ bool records_lent(uint32_t *before) {
   return more;
 }
 
-/* CUPTI's own thread takes kernels' times from the GPU when it thinks fit. Where that is rarely, launches cost 2 us more
- * for stretches of a second; asked to come often, such stretches are few. */
-static void set_period(uint32_t ms) {
-  if (cupti.cuptiActivityFlushPeriod) cupti.cuptiActivityFlushPeriod(ms);
-}
-
 bool records_start(void) {
   static bool reserved; /* for all recordings of this process */
   if (!reserved && !(reserved = reserve())) return false;
@@ -305,9 +299,7 @@ bool records_start(void) {
   size_t size = sizeof clean;
   if (cupti.cuptiActivitySetAttribute)
     cupti.cuptiActivitySetAttribute(CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, &size, &clean);
-  if (cupti.cuptiActivityRegisterCallbacks(requested, completed) != CUPTI_SUCCESS) return false;
-  set_period(PERIOD_MS);
-  return true;
+  return cupti.cuptiActivityRegisterCallbacks(requested, completed) == CUPTI_SUCCESS;
 }
 
 /* What a new recording in the same process must tell again. */
@@ -322,7 +314,6 @@ static void forget_told(void) {
 }
 
 void records_finish(void) {
-  set_period(0); /* as CUPTI thinks fit */
   pthread_mutex_lock(&writing);
   for (size_t i = 0; i < sizeof threads / sizeof *threads; i++)
     if (threads[i]) tell_thread_name(threads[i]);
