@@ -15,8 +15,11 @@ def install_line(extra: str) -> str:
     origin = _origin()
     address = str(origin.get("url", ""))
     folder = unquote(address.removeprefix("file://")) if address.startswith("file://") else ""
+    if origin.get("dir_info", {}).get("editable") and _is_uvs():
+        where = "" if _is_within(folder) else f" --project '{folder}'"
+        return f"uv sync{where} --no-dev --inexact --extra {extra}"
     if origin.get("dir_info", {}).get("editable"):
-        return f"uv sync --no-dev --inexact --extra {extra}" if _is_uvs() else f"pip install -e '{folder}[{extra}]'"
+        return f"pip install -e '{folder}[{extra}]'"
     if folder:
         return f"pip install '{folder}[{extra}]'"
     if address:
@@ -33,6 +36,14 @@ def _origin() -> dict[str, Any]:
     except (metadata.PackageNotFoundError, OSError, ValueError):
         return {}
     return origin if isinstance(origin, dict) else {}
+
+
+def _is_within(folder: str) -> bool:
+    """Tell whether the command is typed in this folder or below it."""
+    try:
+        return Path.cwd().is_relative_to(folder)
+    except OSError:  # the current folder is gone
+        return False
 
 
 def _is_uvs() -> bool:
