@@ -346,6 +346,9 @@ def test_help_says_what_to_write_and_splits_nothing_to_copy(capsys, monkeypatch)
     monkeypatch.setenv("COLUMNS", "80")
     said = {command.__name__: run(capsys, command.__name__, "--help")[1] for command in cli.COMMANDS}
     assert not any("ARGS" in out or " STR" in out or " FLOAT" in out for out in said.values())
+    for command in cli.COMMANDS:  # a paragraph over several lines would keep its line breaks at any width
+        what, _, _ = command.__doc__.partition("    Parameters\n")
+        assert all("\n" not in paragraph.strip() for paragraph in what.split("\n\n"))
     assert said["explain"].startswith("Usage: gapless explain TIMELINE... [OPTIONS]\n")
     assert "\ngapless simulate --chunks 4 --streams 3\n" in said["simulate"]
     assert "\ngapless check -- python train.py\n" in said["check"]
@@ -377,6 +380,48 @@ def test_a_time_that_is_none_is_told(capsys):
         2, "gapless: --after soon is no time, from 0 on. Write a number with s, ms, us or ns after it, such as 1.5ms; "
         "a number alone is seconds.\n",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["compare", "a.json", "b.json", "c"], "Too much stands there: c. Write: gapless compare BEFORE AFTER"),
+        (["bench", "machine", "b"], "Too much stands there: b. Write: gapless bench [machine|pipeline]"),
+        (["simulate", "--chunks", "many"], "--chunks many is no whole number."),
+        (["explain", "a.json", "--device=1.5"], "--device 1.5 is no whole number."),
+        (["record", "--forr", "5s", "--", "true"], "Unknown option: --forr. Did you mean --for?"),
+        (["record", "--max-sise=5MiB", "true"], "Unknown option: --max-sise=5MiB. Did you mean --max-size?"),
+        (["record", "true", "--quiet"], "Write -- before the program"),  # else it would not get its own option
+        (["record", "--quiet", "true", "-v", "--output", "x"], "Write -- before the program"),
+        (["check", "train.py"], "train.py is a program: write gapless check -- python train.py"),
+        (["check", "--dry", "python", "a.py"], "a.py is a program: write gapless check --dry -- python a.py"),
+    ],
+)  # fmt: skip
+def test_what_is_written_wrongly_is_told_in_the_words_of_the_help(capsys, arguments, said):
+    status, out, err = run(capsys, *arguments)
+    assert (status, out) == (2, "")
+    assert err.startswith(f"gapless: {said}")
+
+
+def test_a_program_without_options_may_stand_without_dashes(capsys, monkeypatch):
+    seen = []
+    monkeypatch.setattr("gapless.recorder.command.record_command", lambda *given, **_: seen.append(given[0]) or (0, ""))
+    for given in (["true", "a"], ["true", "-v"], ["--", "true", "--quiet", "--help"]):
+        assert run(capsys, "record", "--quiet", *given)[0] == 0
+    assert [list(program) for program in seen] == [["true", "a"], ["true", "-v"], ["true", "--quiet", "--help"]]
+
+
+def test_what_python_shows_of_an_object_is_one_short_line():
+    report, played = gapless.explain(ONE_STREAM), gapless.simulate("examples/tapes/11-event-forgotten.tape")
+    shown = {
+        repr(report): "63.01 ms, single-stream",
+        repr(report.timeline): "192 operations",
+        repr(gapless.compare(report, report)): "1 times as fast",
+        repr(played): "11-event-forgotten.tape",
+        repr(played.schedule): "on teaching",
+        repr(gapless.check("examples/tapes/11-event-forgotten.tape")): "11-event-forgotten.tape",
+    }
+    assert all(len(line) < 160 and words in line for line, words in shown.items()), shown
 
 
 def test_comparing_takes_two_timelines(capsys):

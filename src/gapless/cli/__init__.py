@@ -21,7 +21,7 @@ from gapless.cli.lab import lab
 from gapless.cli.output import abandon_output, complain, to_console
 from gapless.cli.record import record
 from gapless.cli.simulate import simulate
-from gapless.cli.words import DONE, FAILED, INTERRUPTED, PIPE_CLOSED, WRONG
+from gapless.cli.words import DONE, FAILED, INTERRUPTED, PIPE_CLOSED, WRONG, Count
 from gapless.model.errors import DeadlockError, GaplessError
 
 __all__ = ["COMMANDS", "main"]
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
-    from cyclopts import App, CycloptsError, Parameter
+    from cyclopts import App, CoercionError, CycloptsError, Parameter, UnusedCliTokensError
 
     app = App(
         name="gapless",
@@ -95,6 +95,12 @@ def _run(arguments: list[str]) -> int:
             at = arguments.index("--")
             command, bound, _ = app.parse_args(arguments[:at], exit_on_error=False, print_error=False)
             return command(*bound.args, **bound.kwargs, program=tuple(arguments[at + 1 :]))
+        if arguments[:1] == ["record"] and "--" not in arguments and not _HELP.intersection(arguments):
+            _, bound, _ = app.parse_args(arguments, exit_on_error=False, print_error=False)
+            if bound.args and tuple(arguments[-len(bound.args) :]) != bound.args:  # options were taken out of it
+                raise GaplessError(
+                    "Write -- before the program, so that its options are its own: gapless record -- python train.py"
+                )
         console = to_console() if not arguments or _HELP.intersection(arguments) else None
         status = app(
             arguments, console=console, exit_on_error=False, print_error=False, verbose=False,
@@ -105,5 +111,11 @@ def _run(arguments: list[str]) -> int:
         if "-" in arguments:
             pipes = "/dev/stdin for what comes through a pipe, /dev/stdout for what goes into one"
             raise GaplessError(f"'-' is no file here. Write {pipes}.") from None
-        raise GaplessError(f"{str(problem).strip()}\nSee: gapless{verb} --help") from None
+        said = str(problem).strip()
+        if isinstance(problem, CoercionError) and problem.target_type is Count and problem.token is not None:
+            said = f"{problem.token.keyword} {problem.token.value} is no whole number."
+        elif isinstance(problem, UnusedCliTokensError) and asked:
+            more = ", ".join(problem.unused_tokens or ())
+            said = f"Too much stands there: {more}. Write: gapless{verb} {_TAKES[asked[0]]}"
+        raise GaplessError(f"{said}\nSee: gapless{verb} --help") from None
     return status if isinstance(status, int) else DONE

@@ -34,9 +34,11 @@ def check(
 
     gapless check -- python train.py
 
-    Exit status 1 where an expectation of a tape fails; for what expects nothing, where there is a race. 2 where there
-    is nothing to check, as where no operation on a GPU is seen; or where part of a recording is missing, and nothing
-    races in the rest.
+    Exit status 1 where an expectation of a tape fails; for what expects nothing, where there is a race.
+
+    Exit status 2 where there is nothing to check, as where no operation on a GPU is seen.
+
+    Exit status 2 too where part of a recording is missing, and nothing races in the rest.
 
     In a recording, copies, memsets, allocations and frees are exact; what a kernel touches is possible.
 
@@ -61,6 +63,9 @@ def check(
         if tapes or explore or replay is not None or machine is not None:
             raise GaplessError("Beside a program, check takes --dry and --json alone: gapless check -- python train.py")
         return check_program(program, dry=dry, json=json)
+    script = next((path for path in tapes if path.suffix == ".py"), None)
+    if script is not None:
+        raise GaplessError(f"{script} is a program: write gapless check {'--dry ' if dry else ''}-- python {script}")
     if dry:
         raise GaplessError("--dry is for a PyTorch program. Write: gapless check --dry -- python train.py")
     if not tapes:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from difflib import get_close_matches
+from inspect import signature
 from pathlib import Path
 from typing import Annotated
 
@@ -60,6 +62,10 @@ def record(
 
     if not command:
         raise GaplessError("There is no program to record: gapless record -- python train.py")
+    if command[0].startswith("-"):
+        close = get_close_matches(command[0].partition("=")[0], _options(), n=1)
+        meant = f" Did you mean {close[0]}?" if close else ""
+        raise GaplessError(f"Unknown option: {command[0]}.{meant}\nSee: gapless record --help")
     lasts, most = nanoseconds("--for", for_, bare="s"), None if max_size is None else parse_size(max_size)
     for option, value, what in (
         ("--for", lasts, "no time"),
@@ -82,3 +88,7 @@ def record(
         sys.stdout.flush()
         complain(said)
     return status
+
+
+def _options() -> list[str]:
+    return ["--" + name.rstrip("_").replace("_", "-") for name in signature(record).parameters if name != "command"]

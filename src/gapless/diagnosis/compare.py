@@ -74,6 +74,9 @@ class Comparison:
     prediction: Prediction | None  # made from before: the repairs that explain the change best
     gates: tuple[Gate, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<Comparison of {self.before.source} and {self.after.source}: {self.speedup:.3g} times as fast>"
+
     @property
     def ok(self) -> bool:
         """Whether all gates hold."""

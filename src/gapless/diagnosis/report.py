@@ -197,6 +197,10 @@ class Report:
     device_row: int = 0  # the device explained, a row of timeline.devices
     window: tuple[int, int] = (0, 0)  # ns on the timeline's clock
 
+    def __repr__(self) -> str:
+        causes = ", ".join(finding.cause for finding in self.findings) or "no finding"
+        return f"<Report of {self.source}: {self.wall_ms:.4g} ms, {causes}>"
+
     def to_dict(self) -> dict[str, Any]:
         """Give the report as plain values: a versioned, stable form for JSON. Times in ms, rates in 10^9 bytes/s."""
         values: dict[str, Any] = {

@@ -109,6 +109,9 @@ class Schedule:
     values: Mapping[int, int]
     _runs: dict[str, list[int]] = field(default_factory=dict[str, "list[int]"])
 
+    def __repr__(self) -> str:
+        return f"<Schedule of {len(self.program):,} calls on {self.machine.name}: {self.makespan:,} ps>"
+
     @property
     def makespan(self) -> int:
         """Time from the start to the last end of an operation or return of a call, in ps."""

@@ -43,6 +43,9 @@ class Simulation:
     lines: NDArray[np.int32]
     replay: str = "plain"
 
+    def __repr__(self) -> str:
+        return f"<Simulation of {self.name}: {self.schedule!r}>"
+
     @cached_property
     def outcomes(self) -> tuple[Outcome, ...]:
         """Whether each expectation holds, in the order of the tape."""
@@ -104,6 +107,9 @@ class Check:
 
     played: Simulation
     explored: Exploration | None = None
+
+    def __repr__(self) -> str:
+        return f"<Check of {self.played.name}: {self.played.schedule!r}>"
 
     @property
     def races(self) -> Races:

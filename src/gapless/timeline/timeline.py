@@ -299,6 +299,9 @@ class Timeline:
     lost: tuple[str, ...] = ()
     mended: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<Timeline of {self.source or 'nothing'}: {len(self.ops):,} operations, {len(self.calls):,} calls>"
+
     def name_of(self, row: int) -> str:
         """Give the text of a ``name`` or ``stack`` column's value; empty for -1."""
         return self.strings[row] if row >= 0 else ""
