@@ -394,6 +394,7 @@ def test_a_time_that_is_none_is_told(capsys):
         (["record", "true", "--quiet"], "Write -- before the program"),  # else it would not get its own option
         (["record", "--quiet", "true", "-v", "--output", "x"], "Write -- before the program"),
         (["check", "train.py"], "train.py is a program: write gapless check -- python train.py"),
+        (["check", "python", "a.py", "--lr", "3"], "a.py is a program: write gapless check -- python a.py"),
         (["check", "--dry", "python", "a.py"], "a.py is a program: write gapless check --dry -- python a.py"),
     ],
 )  # fmt: skip

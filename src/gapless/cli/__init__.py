@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from shlex import join
+from typing import TYPE_CHECKING
 
 from gapless import __version__
 from gapless.cli.bench import bench
@@ -23,6 +24,9 @@ from gapless.cli.record import record
 from gapless.cli.simulate import simulate
 from gapless.cli.words import DONE, FAILED, INTERRUPTED, PIPE_CLOSED, WRONG, Count
 from gapless.model.errors import DeadlockError, GaplessError
+
+if TYPE_CHECKING:
+    from cyclopts import App
 
 __all__ = ["COMMANDS", "main"]
 
@@ -91,16 +95,12 @@ def _run(arguments: list[str]) -> int:
     for command in asked or COMMANDS:  # the others would only take time
         app.command(command, usage=f"Usage: gapless {command.__name__} {_TAKES[command]}")
     try:
+        if "--" not in arguments and not _HELP.intersection(arguments):
+            _ask_for_dashes(app, arguments)
         if arguments[:1] == ["check"] and "--" in arguments:  # its positionals are tapes, what follows is a program
             at = arguments.index("--")
             command, bound, _ = app.parse_args(arguments[:at], exit_on_error=False, print_error=False)
             return command(*bound.args, **bound.kwargs, program=tuple(arguments[at + 1 :]))
-        if arguments[:1] == ["record"] and "--" not in arguments and not _HELP.intersection(arguments):
-            _, bound, _ = app.parse_args(arguments, exit_on_error=False, print_error=False)
-            if bound.args and tuple(arguments[-len(bound.args) :]) != bound.args:  # options were taken out of it
-                raise GaplessError(
-                    "Write -- before the program, so that its options are its own: gapless record -- python train.py"
-                )
         console = to_console() if not arguments or _HELP.intersection(arguments) else None
         status = app(
             arguments, console=console, exit_on_error=False, print_error=False, verbose=False,
@@ -119,3 +119,18 @@ def _run(arguments: list[str]) -> int:
             said = f"Too much stands there: {more}. Write: gapless{verb} {_TAKES[asked[0]]}"
         raise GaplessError(f"{said}\nSee: gapless{verb} --help") from None
     return status if isinstance(status, int) else DONE
+
+
+def _ask_for_dashes(app: App, arguments: list[str]) -> None:
+    """Refuse a program that stands without ``--`` where its own options would be taken for those of gapless."""
+    if arguments[:1] == ["check"]:
+        script = next((word for word in arguments if word.endswith(".py")), None)
+        if script is not None:
+            dry = "--dry " if "--dry" in arguments else ""
+            raise GaplessError(f"{script} is a program: write gapless check {dry}-- python {script}")
+    if arguments[:1] == ["record"]:
+        _, bound, _ = app.parse_args(arguments, exit_on_error=False, print_error=False)
+        if bound.args and tuple(arguments[-len(bound.args) :]) != bound.args:  # options were taken out of it
+            raise GaplessError(
+                "Write -- before the program, so that its options are its own: gapless record -- python train.py"
+            )

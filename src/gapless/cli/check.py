@@ -63,9 +63,6 @@ def check(
         if tapes or explore or replay is not None or machine is not None:
             raise GaplessError("Beside a program, check takes --dry and --json alone: gapless check -- python train.py")
         return check_program(program, dry=dry, json=json)
-    script = next((path for path in tapes if path.suffix == ".py"), None)
-    if script is not None:
-        raise GaplessError(f"{script} is a program: write gapless check {'--dry ' if dry else ''}-- python {script}")
     if dry:
         raise GaplessError("--dry is for a PyTorch program. Write: gapless check --dry -- python train.py")
     if not tapes:
