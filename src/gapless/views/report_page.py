@@ -107,7 +107,11 @@ class _Repair:
         predicted = scene_of(timeline, title=f"predicted with {self.name}", window=(start, end),
                              links=of_schedule(run.schedule), host=False)  # fmt: skip
         length = max(measured["end"], predicted["end"])
-        self.scenes = {"measured": measured | {"end": length}, "predicted": predicted | {"end": length}}
+        # One scale for both; how busy a lane is counts until its own run is done, not in the blank behind it.
+        self.scenes = {
+            side: scene | {"end": length, "done": scene["end"]}
+            for side, scene in {"measured": measured, "predicted": predicted}.items()
+        }
         self.is_part = replayed.window[1] - replayed.window[0] < 0.95 * (report.window[1] - report.window[0])
         self.prediction = _prediction(report, replayed.repairs)
 

@@ -276,8 +276,8 @@ export class Painter {
     ctx.fillStyle = ink.paper;
     ctx.fillRect(0, frame.axisHeight, frame.gutter, frame.height);
     ctx.font = FONT;
-    const { start, end } = frame.scene;
-    const inside = [Math.max(frame.t0, start), Math.min(frame.t1, end)];
+    const { start, done } = frame.scene;
+    const inside = [Math.max(frame.t0, start), Math.min(frame.t1, done)];
     const measured = inside[0] < inside[1] ? inside : [frame.t0, frame.t1]; // the margins are no part of the run
     for (const row of frame.rows) {
       if (!row.lane) {

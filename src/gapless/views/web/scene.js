@@ -58,6 +58,7 @@ class Scene {
     this.kinds = json.kinds.map(([word, look]) => ({ word, look }));
     this.start = json.start;
     this.end = Math.max(json.end, json.start + 1);
+    this.done = Math.max(json.done ?? json.end, json.start + 1); // before the end where another, longer run sets the scale
     this.title = json.title;
     this.items = {
       start: column(json.items.start, Float64Array),
