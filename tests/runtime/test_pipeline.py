@@ -217,6 +217,7 @@ def test_wrong_arguments() -> None:
     [
         ({"slots": "3"}, "slots= takes a whole number"), ({"slots": 1.5}, "slots= takes a whole number"),
         ({"chunk": float("nan")}, "chunk= takes a whole number"), ({"priority": []}, "priority is low, normal or high"),
+        ({"arrays": "pytorch"}, "arrays is cupy, torch, numba or cuda"), ({"arrays": 3}, "arrays is cupy"),
         ({"device": 5}, "There is no device 5"), ({"launch": 3}, "launch= is a function"),
     ],
 )  # fmt: skip

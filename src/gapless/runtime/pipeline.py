@@ -50,6 +50,7 @@ NEWS = 1.5  # a kernel's time that differs by less from what is known changes no
 LEAST_PACK, MOST_PACK = {True: 12 << 20, False: 1 << 20}, {True: 32 << 20, False: 8 << 20}
 SMALL_BATCH = 512 << 10  # bytes of a batch that the caller stages sooner than a thread hears of it
 SMALL = 1 << 20  # bytes below which a thread is not worth its start
+ARRAYS = ("cupy", "torch", "numba", "numba_cuda_mlir", "cuda")  # the last as cuda.core gives them
 PRIORITIES = {"low": 0, "normal": 0, "high": -100}  # clamped by the driver (R6.13)
 BATCH_SLOTS = 8  # of a stream that is not staged: enough that the link is busy while the caller looks at results
 SLOT_MEMORY = 6  # times a batch's bytes: on the device in and out, pinned in, three blocks of results (``Ring.spare``)
@@ -104,6 +105,8 @@ class Pipeline:
             raise GaplessError("reduce= is a function of two results that gives one.")
         if staging not in (None, "threads", "register"):
             raise GaplessError(f"staging is threads or register, not {staging!r}.")
+        if arrays is not None and arrays not in ARRAYS:  # said on the host too, where a program is tried first
+            raise GaplessError(f"arrays is cupy, torch, numba or cuda, not {arrays!r}.")
         low = priority == "low"
         self._fixed = Fixed(
             chunk=size_of("chunk", chunk) or (LOW_CHUNK if low else None), slots=count_of("slots", slots, 1),
