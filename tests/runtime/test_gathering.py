@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from itertools import count, pairwise
 from typing import Any
@@ -14,8 +15,8 @@ from gapless.runtime import gathering
 from gapless.runtime.devices import cuda, host
 from gapless.runtime.devices.simulated import Simulated
 from gapless.runtime.kernels import cuda_kernel, outputs_of
-from gapless.runtime.pipeline import SLOT_MEMORY, Pipeline
-from gapless.runtime.slots import ALIGNMENT, Passage
+from gapless.runtime.pipeline import BATCH_SLOTS, SLOT_MEMORY, Pipeline
+from gapless.runtime.slots import ALIGNMENT, Beside, Passage
 from staged_host import StagedHost
 
 X = np.random.default_rng(8).random(20_000, dtype=np.float32)
@@ -63,7 +64,8 @@ def test_the_kernel_gets_each_batch_by_itself_and_one_copy_takes_all_in(
             assert len(kept) == len(BATCHES)
             assert all(np.array_equal(y, b - b.max()) for y, b in zip(kept, BATCHES, strict=True))
             assert lengths == [100] * len(BATCHES)
-            assert asked.count("h2d") == 9  # 1, 2, 4, 8, 16, 32, then 64 batches in each, and the rest
+            # One in each slot before a result is known, then up to 4, 8, 16, 32, and 64 in each of the others.
+            assert asked.count("h2d") <= pipe.plan().slots + 7
         assert "Small batches shared chunks: 200 batches." in str(pipe.report())
         assert "share one" in str(pipe.plan())
 
@@ -167,6 +169,53 @@ def test_what_was_done_before_memory_ran_out_is_not_done_again(made: tuple[Any, 
         assert [seen.count(float(batch[0])) for batch in BATCHES[: at + 1]] == [1] * at + [2]
 
 
+def test_what_the_source_failed_with_is_not_lost_where_memory_ran_out_meanwhile(
+    made: tuple[Any, dict[str, Any]],
+) -> None:
+    device, options = made
+    for at, last in ((0, 1), (1, 5), (40, 45)):
+        failed: list[bool] = []
+
+        def kernel(a: Any, failed: list[bool] = failed, at: int = at) -> Any:
+            if a[0] == BATCHES[at][0] and not failed:
+                failed.append(True)
+                raise MemoryError("on purpose")
+            return a + 1
+
+        def source(last: int = last) -> Iterator[np.ndarray]:
+            yield from BATCHES[:last]
+            raise ValueError("on purpose")
+
+        got: list[np.ndarray] = []
+        with (
+            Pipeline(kernel, device=device, **options) as pipe,
+            pytest.warns(RuntimeWarning, match="Memory ran out"),
+            pytest.raises(ValueError, match="on purpose") as caught,
+        ):
+            got.extend(pipe.stream(source()))
+        assert [np.array_equal(y, b + 1) for y, b in zip(got, BATCHES, strict=False)] == [True] * last
+        assert caught.value.__notes__ == [f"gapless: the input gave this in place of chunk {last}"]
+
+
+def test_a_source_is_let_go_of_with_the_iterator(made: tuple[Any, dict[str, Any]]) -> None:
+    device, options = made
+    ended: list[bool] = []
+
+    def source() -> Iterator[np.ndarray]:
+        try:
+            yield from BATCHES
+        finally:
+            ended.append(True)
+
+    with Pipeline(lambda a: a + 1, device=device, **options) as pipe:
+        results = pipe.stream(source())
+        next(results)
+        del results
+        gc.collect()
+        assert ended
+        assert pipe.report().chunks
+
+
 def test_a_source_that_lets_one_wait_is_asked_for_no_more_than_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0
 
@@ -177,7 +226,7 @@ def test_a_source_that_lets_one_wait_is_asked_for_no_more_than_the_next(monkeypa
             yield batch
 
     monkeypatch.setattr(gathering, "perf_counter_ns", lambda: now)
-    gathered = gathering.Gathered(_chunks(source()), small=1 << 20)
+    gathered = _told(source())
     sizes = [len(chunk.batches or [chunk]) for chunk in gathered]
     assert sizes[:6] == [1, 2, 4, 8, 16, 32]
     assert sum(sizes) == 200
@@ -187,23 +236,42 @@ def test_a_source_that_lets_one_wait_is_asked_for_no_more_than_the_next(monkeypa
 def test_batches_that_come_at_once_but_take_long_together_do_not_wait_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = count(0, gathering.SLOW - 1)
     monkeypatch.setattr(gathering, "perf_counter_ns", lambda: next(clock))
-    sizes = [len(chunk.batches or [chunk]) for chunk in gathering.Gathered(_chunks(iter(BATCHES)), small=1 << 20)]
+    sizes = [len(chunk.batches or [chunk]) for chunk in _told(iter(BATCHES))]
     assert max(sizes) <= gathering.PATIENCE // (gathering.SLOW - 1) + 2
 
 
 def test_long_kernels_leave_few_batches_to_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gathering, "KERNELS", 1e6)
-    gathered = gathering.Gathered(_chunks(iter(BATCHES)), small=1 << 20)
-    for _ in range(5):
-        next(gathered)
-    gathered.tell(_passage(copied=0, computed=4_000_000), 16)
-    assert len(next(gathered).batches or ()) == 32  # its number was settled before
-    assert len(next(gathered).batches or ()) == 4
-    gathered.tell(_passage(copied=0, computed=8_000_000), 4)
+    gathered = _told(iter(BATCHES))
+    chunk = [next(gathered) for _ in range(5)][-1]
+    assert len(chunk.batches or ()) == 16
+    gathered.tell(chunk, _passage(copied=0, computed=4_000_000))
+    chunk = next(gathered)
+    assert len(chunk.batches or ()) == 4
+    gathered.tell(chunk, _passage(copied=0, computed=8_000_000))
+    chunk = next(gathered)
+    assert chunk.batches is None
+    gathered.tell(chunk, _passage(copied=None, computed=None))
+    assert next(gathered).batches is None
+
+
+def test_large_results_leave_few_batches_to_a_chunk() -> None:
+    """Also before any is known: its memory is that of all results of a chunk, and the ring keeps it."""
+    device = StagedHost()
+    taken: list[int] = []
+    device.pinned = lambda nbytes, pinned=device.pinned: (taken.append(nbytes), pinned(nbytes))[1]
+    with Pipeline(lambda a: np.repeat(a, 2000), device=device) as pipe:
+        for y, batch in zip(pipe.stream(BATCHES), BATCHES, strict=True):
+            assert np.array_equal(y, np.repeat(batch, 2000))
+    assert max(taken) <= gathering.MOST_BYTES
+
+
+def test_what_a_large_batch_takes_says_nothing_of_small_ones() -> None:
+    gathered = _told(iter(BATCHES))
+    large = next(_chunks(iter([np.zeros(1 << 19)])))
+    gathered.tell(large, _passage(copied=0, computed=1 << 62))
     next(gathered)
-    assert next(gathered).batches is None
-    gathered.tell(_passage(copied=None, computed=None), 1)
-    assert next(gathered).batches is None
+    assert len(next(gathered).batches or ()) == 2
 
 
 def test_the_bound_of_memory_and_a_chunk_that_is_fixed_bound_what_shares() -> None:
@@ -214,6 +282,26 @@ def test_the_bound_of_memory_and_a_chunk_that_is_fixed_bound_what_shares() -> No
             assert most // 2 < moved.max() <= most
             if "memory" in options:
                 assert pipe.plan().slots * SLOT_MEMORY * moved.max() <= options["memory"]
+
+
+def test_the_bound_of_memory_holds_where_a_batch_too_large_to_share_comes_first() -> None:
+    memory = 24 << 20
+    small = [np.full(25_000, number, np.float32) for number in range(300)]
+    with Pipeline(lambda a: a + 1, device=StagedHost(), memory=memory) as pipe:
+        for number, y in enumerate(pipe.stream([np.zeros(160_000, np.float32), *small])):
+            assert y[0] == max(number, 1)
+        assert pipe.plan().slots * SLOT_MEMORY * pipe.report().timeline.ops.bytes.max() <= memory
+
+
+def test_the_plan_says_whether_batches_share_and_what_that_takes() -> None:
+    for options, shares in (({}, True), ({"chunk": 1}, False), ({"chunk": 800}, True), ({"memory": "8 KiB"}, False)):
+        with Pipeline(lambda a: a + 1, device=StagedHost(), **options) as pipe:
+            list(pipe.stream(BATCHES))
+            plan = pipe.plan()
+            assert ("share one" in str(plan)) is shares
+            assert (pipe.report().chunks < len(BATCHES)) is shares
+            largest = pipe.report().timeline.ops.bytes.max()
+            assert plan.memory == plan.slots * SLOT_MEMORY * largest
 
 
 def test_slots_that_are_fixed_bound_the_batches_under_way() -> None:
@@ -267,10 +355,31 @@ def test_results_in_memory_of_the_slot_come_back_by_one_copy(outputs: int, monke
         chunks = pipe.report().chunks
         assert chunks < 40
         assert asked.count("h2d") == chunks
-        assert asked.count("d2h") == chunks + outputs - 1  # the first batch passes alone
+        assert asked.count("d2h") == chunks + (outputs - 1) * BATCH_SLOTS  # the first batch of each slot passes alone
         before = device.allocated
         assert sum(1 for _ in pipe.stream(batches)) == len(batches)
         assert device.allocated == before
+
+
+def test_room_for_outputs_is_what_they_take_together() -> None:
+    """Whatever the first of them is like: as a rule there is a row for a row."""
+    device = StagedHost()
+    taken: list[int] = []
+    device.memory = lambda nbytes, memory=device.memory: (taken.append(nbytes), memory(nbytes))[1]
+    for rows in ([20_000] + [3] * 63, [0, 0, 5] + [700] * 61, [1] * 64, [0] * 64):
+        beside = Beside(device)
+        taken.clear()
+        beside.begin(len(rows), sum(rows))
+        arrays = [beside.array(0, (count,), X.dtype) for count in rows]
+        assert taken[-1] <= 4 * sum(rows) + ALIGNMENT * (len(rows) + 1)
+        assert len(beside.whole(arrays)) <= taken[-1]
+    beside = Beside(device)
+    beside.begin(64, 1000)
+    assert len(beside.whole([beside.array(0, (), X.dtype) for _ in range(64)])) == 64 * ALIGNMENT
+    beside = Beside(device)
+    beside.begin(2, 600)
+    several = [beside.array(0, (rows,), np.dtype(np.uint8)) for rows in (300, 300, 80)]
+    assert len(beside.whole(several)) == 1280  # it ends within the memory, though that was made for less
 
 
 def test_results_beside_each_other_are_aligned_as_allocations_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,6 +427,13 @@ def _chunks(source: Iterator[np.ndarray]) -> Iterator[Any]:
     from gapless.runtime.chunks import batches
 
     return batches(source)
+
+
+def _told(source: Iterator[np.ndarray]) -> gathering.Gathered:
+    """Gather from a source, where a result has said that kernels are quick."""
+    gathered = gathering.Gathered(_chunks(source), small=1 << 20)
+    gathered.tell(next(_chunks(iter(BATCHES))), _passage(copied=0, computed=1))
+    return gathered
 
 
 def _passage(*, copied: int | None, computed: int | None) -> Passage:

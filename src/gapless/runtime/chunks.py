@@ -206,14 +206,14 @@ def _packed(source: Iterable[Any], pack_bytes: int) -> Iterator[list[Any]]:
                 failed = problem
         alike = _if_alike(pack)
         if alike is None:
-            yield from _mixed(chain(pack, rest if failed is None else _raise(failed)), pack_bytes)
+            yield from _mixed(chain(pack, rest if failed is None else failing(failed)), pack_bytes)
             return
         yield alike
         if failed is not None:
             raise failed
 
 
-def _raise(problem: Exception) -> Iterator[Any]:
+def failing(problem: BaseException) -> Iterator[Any]:
     """Be an iterator that fails."""
     raise problem
     yield

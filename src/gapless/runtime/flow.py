@@ -128,7 +128,6 @@ class Run:
         try:
             chunk = next(source, None)
         except Exception as problem:
-            problem.add_note(f"gapless: the input gave this in place of chunk {self.taken}")
             self.flights.append(Flight(Chunk(-1, 0, 0, ()), slot, self.device.now_ns(), ready=True, error=problem))
             return None
         if chunk is None:
@@ -246,9 +245,9 @@ class Run:
 
     def compute_each(self, flight: Flight, batches: list[Chunk]) -> None:
         """Call the kernel for each batch of a chunk. If one fails, the results of those before it are given first."""
-        slot, launch, inputs, outputs = flight.slot, self.launch, flight.inputs, list[Any]()
+        chunk, slot, launch, inputs, outputs = flight.chunk, flight.slot, self.launch, flight.inputs, list[Any]()
         beside, at = slot.beside, 0
-        beside.begin(len(batches))
+        beside.begin(len(batches), chunk.rows)
         for count, batch in enumerate(batches):
             after = at + len(batch.inputs)
             try:
@@ -390,6 +389,7 @@ class Run:
         self.stopped = True
         if flight.chunk.index >= 0 and out_of_memory(problem):
             flights = [other for other in self.flights if other.chunk.index >= 0]
+            after = next((other.error for other in self.flights if other.chunk.index < 0), None)
             self.drain()
             # Results that have arrived stay: the input may be where they are now.
             finished = [] if self.sink.ordered else [other for other in flights if self.has_arrived(other)]
@@ -401,7 +401,7 @@ class Run:
             for other in flights:
                 if other not in finished:
                     rest += [other.chunk, *(other.failed[1] if other.failed is not None else ())]
-            raise RingMemoryError(problem, rest, finished) from problem
+            raise RingMemoryError(problem, rest, finished, after) from problem
         where = next(iter(batches or flight.chunk.batches or [flight.chunk]))
         if isinstance(problem, StopIteration):  # which would end the iterator that results come by
             error = RuntimeError("the kernel raised StopIteration")
@@ -409,6 +409,8 @@ class Run:
             problem = error
         if flight.chunk.index >= 0:
             problem.add_note(f"gapless: this happened in {where.where()}")
+        else:
+            problem.add_note(f"gapless: the input gave this in place of chunk {self.taken}")
         raise problem
 
     def has_arrived(self, flight: Flight) -> bool:

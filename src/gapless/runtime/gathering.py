@@ -4,7 +4,8 @@ The link takes a few microseconds for 64 KiB, Python ten times that for a chunk.
 once share one. Nothing else changes for them: the kernel gets each by itself, and the results come in their order.
 
 A source that lets one wait is not asked for more than the next batch, so that no result waits for input that comes
-later. That is found out on the way: the batches of a chunk are doubled as long as they come at once.
+later. That is found out on the way: the batches of a chunk are doubled as long as they come at once. None share before
+the first results tell how long a kernel takes and how large its results are.
 """
 
 from __future__ import annotations
@@ -26,16 +27,17 @@ KERNELS = 1e6  # ns that the kernels of a chunk may take together: results wait 
 class Gathered:
     """An iterator over chunks: of *batches*, those that are small and there at once are gathered.
 
-    *small*: bytes of a batch that may be, *most_bytes*: of a chunk. What goes wrong in the source comes out after the
-    batches that it has given.
+    *small*: bytes of a batch that may be, *most_bytes*: of a chunk, and of its results as far as can be foreseen. What
+    goes wrong in the source comes out after the batches that it has given.
     """
 
     def __init__(self, batches: Iterator[Chunk], *, small: int, most_bytes: int = MOST_BYTES) -> None:
         self._batches = batches
         self._small = small
         self.most_bytes = most_bytes
-        self._most = MOST
-        self._count = 1  # that the next chunk may have
+        self._most = 1  # that kernels and results let a chunk have
+        self._in_time = MOST  # that kernels alone do
+        self._count = 1  # that the source does
         self._next: Chunk | None = None  # has been taken from the source, and was too large for the last chunk
         self._failed: Exception | None = None
 
@@ -49,7 +51,7 @@ class Gathered:
             raise StopIteration
         together, size, since = [first], _bytes(first), perf_counter_ns()
         slow = since - start > SLOW
-        count = 1 if slow or size > self._small else self._count
+        count = 1 if slow or size > self._small else min(self._count, self._most)
         while len(together) < count and since - start < PATIENCE:
             try:
                 batch = next(self._batches, None)
@@ -67,14 +69,18 @@ class Gathered:
                 break
             together.append(batch)
             size += more
-        self._count = 1 if slow else min(2 * self._count, self._most)
+        self._count = 1 if slow else min(2 * self._count, MOST)
         return first if len(together) == 1 else joined(together)
 
-    def tell(self, passage: Passage, batches: int) -> None:
-        """Take note of how long the kernels of a chunk took, where that was measured."""
+    def tell(self, chunk: Chunk, passage: Passage) -> None:
+        """Take note of how large the results of small batches were, and how long their kernels took, if measured."""
+        if chunk.batches is None and _bytes(chunk) > self._small:
+            return
+        batches = len(chunk.batches or [chunk])
         if passage.copied is not None and passage.computed is not None:
-            each = max(passage.computed - passage.copied, 1) / batches
-            self._most = max(min(int(KERNELS / each), MOST), 1)
+            self._in_time = int(KERNELS * batches / max(passage.computed - passage.copied, 1))
+        in_bytes = self.most_bytes * batches // max(passage.bytes_out, 1)
+        self._most = max(min(self._in_time, in_bytes, MOST), 1)
 
     def _take(self) -> Chunk | None:
         if self._failed is not None:

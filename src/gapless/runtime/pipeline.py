@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import chain, islice
 from time import perf_counter_ns
 from typing import Any, Literal, Self
@@ -27,7 +28,7 @@ from gapless.model.errors import GaplessError
 
 from . import calibrate, sinks
 from .arguments import Size, count_of, size_of, targets_of
-from .chunks import as_host, batches, cut, rows_of, spans_of, unpack, without
+from .chunks import as_host, batches, cut, failing, rows_of, spans_of, unpack, without
 from .cpus import usable
 from .devices import Device, HostArray, KernelOptions, Launch, open_device
 from .flow import flow as pass_ring
@@ -261,6 +262,8 @@ class Pipeline:
             return
         prompt = isinstance(source, np.ndarray | list | tuple)
         plan = self._plan_batches(first, 0 if gathered is None else gathered.most_bytes, prompt=prompt)
+        if gathered is not None:
+            gathered.most_bytes = self._within_memory(gathered.most_bytes, plan.slots)
         run = Running(plan, 0, progress, self._device, timed=timed, gathered=gathered)
         run.is_prompt = prompt
         flow = self._flow(run, chain([first], timed), sinks.Stream())
@@ -268,8 +271,9 @@ class Pipeline:
             for flight in flow:
                 given = perf_counter_ns()
                 results = flight.results
-                if gathered is not None and flight.counts:
-                    gathered.tell(run.log[-1], len(flight.counts))
+                if gathered is not None:
+                    gathered.tell(flight.chunk, run.log[-1])
+                if flight.counts:
                     flight.results, each = (), iter(results)
                     del results
                     for count in flight.counts:
@@ -317,6 +321,7 @@ class Pipeline:
                         if run.in_place and sink.ordered:  # the input of what is to be done again may be overwritten
                             raise problem.problem from None
                         unfinished, finished = problem.chunks, problem.finished
+                        chunks = chunks if problem.after is None else failing(problem.after)
                     finally:
                         flow.close()
                 for flight in finished:
@@ -393,11 +398,12 @@ class Pipeline:
         packed = first.items is not None and not first.as_list
         gathered = f"chunk: items are gathered, {len(first.items or ()):,} in the first"
         shared = f"chunk: small batches that are there at once share one: up to {MOST}, each with its own kernel call"
-        each = shared if gathered_bytes and size <= SMALL_BATCH else "chunk: each batch as it comes"
+        shares = size <= SMALL_BATCH and 2 * size <= gathered_bytes
+        each = shared if shares else "chunk: each batch as it comes"
         slots, threads, why = plan.slots, plan.threads, [gathered if packed else each]
         if not threads and self._fixed.slots is None and self._device.stages:
             slots = BATCH_SLOTS
-        full = gathered_bytes > 0 and prompt and self._device.pools  # chunks will be of many batches
+        full = shares and prompt and self._device.pools  # chunks will be of many batches
         if threads and self._fixed.threads is None and size < SMALL_BATCH and not full:
             slots, threads = self._fixed.slots or BATCH_SLOTS, 0
             why.append(
@@ -411,12 +417,16 @@ class Pipeline:
             why.append("staging: by threads of Python, one a slot")
         why.append(f"slots: {slots}{', by hand' if self._fixed.slots or self._fixed.threads else ''}")
         if self._fixed.memory is not None:
-            most = max(size, gathered_bytes if size <= SMALL_BATCH else 0, 1)
+            most = gathered_bytes if shares else max(size, 1)
             slots = max(min(slots, self._fixed.memory // (SLOT_MEMORY * most)), 1)
             why.append(f"memory: bound by hand, which leaves {slots} slots for batches like the first")
         threads = threads if self._device.pools else min(threads, slots)
         ahead = min(self._fixed.ahead or slots, slots)
-        return self._remember(replace(plan, slots=slots, streams=slots, threads=threads, ahead=ahead, why=tuple(why)))
+        memory = slots * SLOT_MEMORY * (min(MOST * size, gathered_bytes) if shares else size)
+        return self._remember(
+            replace(plan, slots=slots, streams=slots, threads=threads, ahead=ahead, why=tuple(why),
+                    memory=memory if self._device.stages else plan.memory)
+        )  # fmt: skip
 
     def _choose(self, work: Work) -> Plan:
         costs = calibrate.costs_of(self._device)
@@ -446,18 +456,18 @@ class Pipeline:
                     pageable_out=False)  # fmt: skip
         links, fixed = self._device.stages, self._fixed
         return self._within_memory(
-            fixed.chunk or min(max(self._choose(many).chunk_bytes, LEAST_PACK[links]), MOST_PACK[links])
+            fixed.chunk or min(max(self._choose(many).chunk_bytes, LEAST_PACK[links]), MOST_PACK[links]),
+            min(fixed.slots or ENGINES, ENGINES),
         )
 
     def _gathered_bytes(self) -> int:
         """Give the bytes of a chunk that batches share."""
-        return self._within_memory(min(self._fixed.chunk or MOST_BYTES, MOST_BYTES))
+        return self._within_memory(min(self._fixed.chunk or MOST_BYTES, MOST_BYTES), ENGINES)
 
-    def _within_memory(self, size: int) -> int:
-        """Give a chunk's bytes, less where the bound of memory leaves less to slots for every engine."""
+    def _within_memory(self, size: int, slots: int) -> int:
+        """Give a chunk's bytes, less where the bound of memory leaves less to so many slots."""
         if self._fixed.memory is None:
             return size
-        slots = min(self._fixed.slots or ENGINES, ENGINES)
         return max(min(size, self._fixed.memory // (SLOT_MEMORY * slots)), 1)
 
     def _all_straight(self, arrays: Sequence[HostArray]) -> bool | None:
@@ -483,8 +493,8 @@ class Pipeline:
             self._learn(log)
         self._compare(run)
         name, costs = self._device.name, calibrate.costs_of(self._device) if self._device.stages else None
-        self._report = lambda: report(
-            log, run.plan, device=name, costs=costs, start=run.started, end=run.ended,
+        self._report = partial(  # of values: the run would keep the user's input
+            report, log, run.plan, device=name, costs=costs, start=run.started, end=run.ended,
             source_ns=run.timed.spent_ns if run.timed else 0, caller_ns=run.caller_ns, notes=run.notes,
         )  # fmt: skip
 

@@ -138,14 +138,22 @@ class Flight:
 class RingMemoryError(Exception):
     """Memory ran out. The ring is free again.
 
-    *chunks* have not been finished, in order; *finished* have, though they come after the one that failed.
+    *chunks* have not been finished, in order; *finished* have, though they come after the one that failed. *after*:
+    what the input gave in place of a chunk after these, if it failed.
     """
 
-    def __init__(self, problem: BaseException, chunks: list[Chunk], finished: list[Flight]) -> None:
+    def __init__(
+        self,
+        problem: BaseException,
+        chunks: list[Chunk],
+        finished: list[Flight],
+        after: BaseException | None = None,
+    ) -> None:
         super().__init__(str(problem))
         self.problem = problem
         self.chunks = chunks
         self.finished = finished
+        self.after = after
 
 
 def layout(arrays: Shapes) -> tuple[list[int], int]:
@@ -154,8 +162,13 @@ def layout(arrays: Shapes) -> tuple[list[int], int]:
     for shape, dtype in arrays:
         offsets.append(end)
         size = prod(shape) * dtype.itemsize
-        end += -(-size // ALIGNMENT) * ALIGNMENT
+        end += _aligned(size)
     return offsets, end
+
+
+def _aligned(size: int) -> int:
+    """Give the bytes that an array takes of a block."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 def shape_of(source: Source, rows: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
@@ -184,8 +197,8 @@ class Place:
 class Beside:
     """Device memory for the outputs of several calls of a kernel, side by side, so that one copy brings all back.
 
-    It grows when a chunk begins, to what the first output says that all will take. What no longer fits, since outputs
-    differ or are several, has memory of its own in that chunk, and room in later ones.
+    It grows when a chunk begins, to what all outputs take if they are like the first. What no longer fits, since
+    outputs differ or are several, has memory of its own in that chunk, and room in later ones.
     """
 
     def __init__(self, device: Device) -> None:
@@ -193,22 +206,20 @@ class Beside:
         self._memory: Memory | None = None
         self._arrays: dict[Any, Any] = {}
         self._given: list[Any] = []
-        self._end = self._wanted = self._calls = 0
+        self._end = self._wanted = self._calls = self._rows = 0
 
-    def begin(self, calls: int) -> None:
-        """Let the next chunk have the memory."""
+    def begin(self, calls: int, rows: int) -> None:
+        """Let the next chunk have the memory: so many calls of the kernel, with so many rows together."""
         self._wanted = max(self._wanted, self._end)
         self._given.clear()
-        self._end, self._calls = 0, calls
+        self._end, self._calls, self._rows = 0, calls, rows
 
     def array(self, number: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         """Give memory for one output of one call."""
         at, size = self._end, prod(shape) * dtype.itemsize
-        self._end += -(-size // ALIGNMENT) * ALIGNMENT
-        if not at and (self._memory is None or self._memory.nbytes < max(self._end * self._calls, self._wanted)):
-            self._memory = None
-            self._arrays.clear()
-            self._memory = self._device.memory(max(self._end * self._calls, self._wanted, 1))
+        self._end += _aligned(size)
+        if not at:
+            self._grow(shape, size)
         memory = self._memory
         if memory is None or at + size > memory.nbytes:
             return self._device.memory(max(size, 1)).array(0, shape, dtype)
@@ -219,6 +230,15 @@ class Beside:
             array = self._arrays[at, shape, dtype] = memory.array(at, shape, dtype)
         self._given.append(array)
         return array
+
+    def _grow(self, shape: tuple[int, ...], size: int) -> None:
+        """Have room for the outputs of all calls, if they have as many bytes a row as this one."""
+        share = shape[0] / self._rows if shape and self._rows else 1 / self._calls
+        wanted = max(_aligned(int(size / share)) + ALIGNMENT * self._calls if size else 1, self._wanted)
+        if self._memory is None or self._memory.nbytes < wanted:
+            self._memory = None
+            self._arrays.clear()
+            self._memory = self._device.memory(wanted)
 
     def whole(self, arrays: Sequence[Any]) -> Any:
         """Give the memory of all of the chunk's outputs as one array of bytes; None where these are not they."""
