@@ -711,6 +711,8 @@ def test_the_loop_as_a_tape_does_the_same(capsys, tmp_path):
         (["simulate", "x.tape", "--machine", ""], "--machine names no machine"),
         (["simulate", "x.tape", "--machine", "teaching\nkernel other on default 1"], "KEY=VALUE"),
         (["simulate", "x.tape", "--replay", ""], "'' is no run"),
+        (["explain", "-"], "'-' is no file here. Name a file."),
+        (["convert", ONE_STREAM, "-"], "'-' is no file here. Write /dev/stdout"),
         (["simulate", "-"], "'-' is no file here. Write /dev/stdin"),
         (["check", "x.tape", "-"], "'-' is no file here. Write /dev/stdin"),
         (["check", "x.tape", "--explore", "2.5"], "--explore"),

@@ -44,6 +44,12 @@ _TAKES = {
     bench: "[machine|pipeline] [OPTIONS]",
 }
 
+_PIPES = {  # what to write instead of "-"; timelines are read from regular files alone
+    "simulate": "Write /dev/stdin for what comes through a pipe.",
+    "check": "Write /dev/stdin for what comes through a pipe.",
+    "convert": "Write /dev/stdout for what goes into a pipe; what is read is a file.",
+}
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and give its exit status. *arguments* are those of the process where none are given."""
@@ -109,8 +115,7 @@ def _run(arguments: list[str]) -> int:
     except CycloptsError as problem:
         verb = f" {asked[0].__name__}" if asked else ""
         if "-" in arguments:
-            pipes = "/dev/stdin for what comes through a pipe, /dev/stdout for what goes into one"
-            raise GaplessError(f"'-' is no file here. Write {pipes}.") from None
+            raise GaplessError(f"'-' is no file here. {_PIPES.get(verb.strip(), 'Name a file.')}") from None
         said = str(problem).strip()
         if isinstance(problem, CoercionError) and problem.target_type is Count and problem.token is not None:
             said = f"{problem.token.keyword} {problem.token.value} is no whole number."
