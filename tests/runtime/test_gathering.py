@@ -17,7 +17,7 @@ from gapless.runtime.devices.simulated import Simulated
 from gapless.runtime.kernels import cuda_kernel, outputs_of
 from gapless.runtime.pipeline import BATCH_SLOTS, SLOT_MEMORY, Pipeline
 from gapless.runtime.slots import ALIGNMENT, Beside, Passage
-from staged_host import StagedHost
+from staged_host import Event, StagedHost
 
 X = np.random.default_rng(8).random(20_000, dtype=np.float32)
 BATCHES = [X[start : start + 100] for start in range(0, 20_000, 100)]
@@ -129,6 +129,55 @@ def test_a_kernel_that_fails_does_so_after_the_results_of_the_batches_before(mad
             assert [np.array_equal(y, b + 1) for y, b in zip(got, BATCHES, strict=False)] == [True] * at
             where = f"gapless: this happened in chunk {at} (rows {100 * at} to {100 * at + 100})"
             assert where in caught.value.__notes__
+
+
+@pytest.mark.parametrize(("at", "where"), [(0, "chunk 0 (rows 0 to 100)"), (70, "chunks 8 to 71 (rows 800 to 7200)")])
+def test_what_nobody_knows_the_batch_of_is_said_of_all_that_share_the_chunk(
+    at: int, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a kernel has read outside of its memory: a GPU says so to whatever is asked of it later."""
+    device = StagedHost(pools=True)
+    broken: list[bool] = []
+
+    def kernel(a: Any) -> Any:
+        if a[0] == BATCHES[at][0]:
+            broken.append(True)
+        return a
+
+    def broken_or(call: Any) -> Any:
+        def complain(*args: Any) -> Any:
+            if broken:
+                raise OSError("the device is broken")
+            return call(*args)
+
+        return complain
+
+    monkeypatch.setattr(host.Stream, "d2h", broken_or(host.Stream.d2h))
+    got: list[np.ndarray] = []
+    with Pipeline(kernel, device=device, threads=0) as pipe:
+        with pytest.raises(OSError, match="is broken") as caught:
+            got.extend(pipe.stream(BATCHES))
+        assert caught.value.__notes__ == [f"gapless: this happened in {where}"]
+        assert len(got) == min(at, BATCH_SLOTS)
+
+
+def test_what_a_device_says_comes_out_at_its_chunk_though_clocks_are_tied_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    device = StagedHost(pools=True)
+    asked: list[str] = []
+
+    def complain(*_: Any) -> None:
+        asked.append("")
+        raise OSError("the device is broken")
+
+    monkeypatch.setattr(Event, "done", lambda _: bool(asked))
+    monkeypatch.setattr(Event, "wait", complain)
+    monkeypatch.setattr(device, "align_clock", complain)
+    with Pipeline(lambda a: a, device=device, threads=0) as pipe:
+        with pytest.raises(OSError, match="is broken") as caught:
+            list(pipe.stream(BATCHES))
+        assert caught.value.__notes__ == ["gapless: this happened in chunk 0 (rows 0 to 100)"]
 
 
 def test_a_source_that_fails_does_so_after_the_results_of_what_it_gave(made: tuple[Any, dict[str, Any]]) -> None:
@@ -380,6 +429,28 @@ def test_room_for_outputs_is_what_they_take_together() -> None:
     beside.begin(2, 600)
     several = [beside.array(0, (rows,), np.dtype(np.uint8)) for rows in (300, 300, 80)]
     assert len(beside.whole(several)) == 1280  # it ends within the memory, though that was made for less
+
+
+def test_a_kernel_that_fails_with_an_output_that_found_no_room_leaves_the_others_as_they_are() -> None:
+    device = Raw(1)
+    large = [X[:1], *[X[:100]] * 62, X]
+    launch = device.kernel
+
+    def kernel(kernel: Any, options: Any) -> Any:
+        def failing(stream: Any, job: Any) -> tuple[Any, ...]:
+            if len(job.inputs[0]) == len(X):
+                job.allocate(0, (10 * len(X),), X.dtype)
+                raise ValueError("on purpose")
+            return launch(kernel, options)(stream, job)
+
+        return failing
+
+    device.kernel = kernel
+    got: list[np.ndarray] = []
+    with Pipeline(object(), device=device) as pipe, pytest.raises(ValueError, match="on purpose"):
+        got.extend(pipe.stream([*[X[:1]] * BATCH_SLOTS, *large]))
+    assert [len(y) for y in got[BATCH_SLOTS:]] == [1, *[100] * 62]
+    assert all(np.array_equal(y, X[: len(y)] + 1) for y in got)
 
 
 def test_results_beside_each_other_are_aligned_as_allocations_are(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,7 +103,7 @@ class Run:
                     self.flights.popleft()
                     yield flight
                     if flight.failed is not None:
-                        self.fail(flight, *flight.failed)
+                        self.fail(flight.failed, flight.undone[0], flight.undone)
                 elif source is not None and self.has_room():
                     source = self.take(source)
                 elif self.flights:
@@ -253,10 +253,10 @@ class Run:
             try:
                 given = launch(slot.stream, Job(inputs[at:after], batch.first, batch.rows, beside.array))
             except Exception as problem:
+                flight.chunk, flight.undone = joined(batches[: count or 1]), batches[count or 1 :]
                 if not count:
                     raise
-                flight.failed = problem, batches[count:]
-                flight.chunk = joined(batches[:count])
+                flight.failed = problem
                 break
             outputs += given
             flight.counts.append(len(given))
@@ -359,7 +359,8 @@ class Run:
         """Tie the device's clock to the host's, once: not before the first commands, which need not wait for that."""
         if not self.is_aligned:
             self.is_aligned = True
-            self.device.align_clock()
+            with suppress(Exception):  # what a broken device says comes out at its chunk
+                self.device.align_clock()
 
     def hear(self, copied: Copied) -> None:
         """Take in what the crew has done."""
@@ -380,14 +381,13 @@ class Run:
         """Raise what went wrong in a chunk, with the chunk's number."""
         if flight.error is None and self.crew is None:
             self.settle(flight)  # it is over; a device tells here what went wrong
-        problem = flight.error
-        if problem is not None:
-            self.fail(flight, problem)
+        if flight.error is not None:
+            self.fail(flight.error, flight.chunk, [])
 
-    def fail(self, flight: Flight, problem: BaseException, batches: list[Chunk] | None = None) -> None:
-        """Raise what went wrong in a chunk, or in the first of those of its batches that were not done."""
+    def fail(self, problem: BaseException, chunk: Chunk, undone: list[Chunk]) -> None:
+        """Raise what went wrong in a chunk, with its number. *undone*: of the chunks before those in flight."""
         self.stopped = True
-        if flight.chunk.index >= 0 and out_of_memory(problem):
+        if chunk.index >= 0 and out_of_memory(problem):
             flights = [other for other in self.flights if other.chunk.index >= 0]
             after = next((other.error for other in self.flights if other.chunk.index < 0), None)
             self.drain()
@@ -397,18 +397,17 @@ class Run:
                 if self.threads and not other.back:
                     other.times = self.times_of(other)
                 self.retire(other)
-            rest = list(batches or ())
+            rest = list(undone)
             for other in flights:
                 if other not in finished:
-                    rest += [other.chunk, *(other.failed[1] if other.failed is not None else ())]
+                    rest += [other.chunk, *other.undone]
             raise RingMemoryError(problem, rest, finished, after) from problem
-        where = next(iter(batches or flight.chunk.batches or [flight.chunk]))
         if isinstance(problem, StopIteration):  # which would end the iterator that results come by
             error = RuntimeError("the kernel raised StopIteration")
             error.__cause__ = problem
             problem = error
-        if flight.chunk.index >= 0:
-            problem.add_note(f"gapless: this happened in {where.where()}")
+        if chunk.index >= 0:
+            problem.add_note(f"gapless: this happened in {chunk.where()}")
         else:
             problem.add_note(f"gapless: the input gave this in place of chunk {self.taken}")
         raise problem

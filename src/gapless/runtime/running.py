@@ -6,6 +6,7 @@ import sys
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from statistics import median
@@ -69,7 +70,8 @@ class Running:
         if self._progress is not None:
             self._progress(self._done, self._rows)
         if monotonic() - self._aligned > ALIGN_EVERY:
-            self._device.align_clock()
+            with suppress(Exception):  # what a broken device says comes out at its chunk
+                self._device.align_clock()
             self._aligned = monotonic()
 
     def shrink(self, unfinished: list[Chunk], rest: Iterator[Chunk]) -> Iterator[Chunk]:

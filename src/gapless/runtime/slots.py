@@ -60,8 +60,9 @@ class Chunk:
         return self.batches[-1].index if self.batches else self.index
 
     def where(self) -> str:
-        """Say which chunk it is."""
-        return f"chunk {self.index} (rows {self.first} to {self.first + self.rows})"
+        """Say which chunk it is; by the numbers of its batches, where they share it."""
+        which = f"chunk {self.index}" if self.last == self.index else f"chunks {self.index} to {self.last}"
+        return f"{which} (rows {self.first} to {self.first + self.rows})"
 
 
 @dataclass(slots=True, eq=False)
@@ -122,7 +123,8 @@ class Flight:
     outputs: tuple[Any, ...] = ()
     results: tuple[HostArray, ...] = ()
     counts: list[int] = field(default_factory=list[int])  # results of each batch, where batches share the chunk
-    failed: tuple[BaseException, list[Chunk]] | None = None  # in one of these batches, the first of those not done
+    failed: BaseException | None = None  # in the first of these:
+    undone: list[Chunk] = field(default_factory=list[Chunk])  # batches that shared the chunk and are not part of it now
     returns: list[tuple[HostArray, Source]] = field(default_factory=list[Any])  # what is staged back
     spare: HostArray | None = None  # the block that takes the place of the one handed over
     bytes_in: int = 0
@@ -206,13 +208,15 @@ class Beside:
         self._memory: Memory | None = None
         self._arrays: dict[Any, Any] = {}
         self._given: list[Any] = []
-        self._end = self._wanted = self._calls = self._rows = 0
+        self._end = self._filled = 0  # of all outputs of the chunk, of those that fit
+        self._wanted = self._calls = self._rows = 0
 
     def begin(self, calls: int, rows: int) -> None:
         """Let the next chunk have the memory: so many calls of the kernel, with so many rows together."""
         self._wanted = max(self._wanted, self._end)
         self._given.clear()
-        self._end, self._calls, self._rows = 0, calls, rows
+        self._end = self._filled = 0
+        self._calls, self._rows = calls, rows
 
     def array(self, number: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         """Give memory for one output of one call."""
@@ -229,6 +233,7 @@ class Beside:
                 self._arrays.clear()
             array = self._arrays[at, shape, dtype] = memory.array(at, shape, dtype)
         self._given.append(array)
+        self._filled = self._end
         return array
 
     def _grow(self, shape: tuple[int, ...], size: int) -> None:
@@ -244,10 +249,10 @@ class Beside:
         """Give the memory of all of the chunk's outputs as one array of bytes; None where these are not they."""
         if not arrays or len(arrays) != len(self._given) or any(map(is_not, arrays, self._given)):
             return None
-        key = self._end, (), None
+        key = self._filled, (), None
         whole = self._arrays.get(key)
         if whole is None and self._memory is not None:
-            whole = self._arrays[key] = self._memory.array(0, (self._end,), np.dtype(np.uint8))
+            whole = self._arrays[key] = self._memory.array(0, (self._filled,), np.dtype(np.uint8))
         return whole
 
 
