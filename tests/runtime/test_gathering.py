@@ -342,6 +342,15 @@ def test_the_bound_of_memory_holds_where_a_batch_too_large_to_share_comes_first(
         assert pipe.plan().slots * SLOT_MEMORY * pipe.report().timeline.ops.bytes.max() <= memory
 
 
+def test_a_first_batch_of_no_bytes_is_planned_for_like_any_other(made: tuple[Any, dict[str, Any]]) -> None:
+    device, options = made
+    for more in ({"slots": 2}, {"memory": 1}, {"memory": "1 MiB"}, {"slots": 2, "memory": "1 MiB"}, {"chunk": 1}):
+        with Pipeline(lambda a: a + 1, device=device, **options, **more) as pipe:
+            got = list(pipe.stream([X[:0], *BATCHES]))
+            assert np.array_equal(np.concatenate(got), X + 1)
+            assert ("share one" in str(pipe.plan())) is ("slots" not in more)
+
+
 def test_the_plan_says_whether_batches_share_and_what_that_takes() -> None:
     for options, shares in (({}, True), ({"chunk": 1}, False), ({"chunk": 800}, True), ({"memory": "8 KiB"}, False)):
         with Pipeline(lambda a: a + 1, device=StagedHost(), **options) as pipe:

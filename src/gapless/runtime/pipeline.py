@@ -398,7 +398,7 @@ class Pipeline:
         packed = first.items is not None and not first.as_list
         gathered = f"chunk: items are gathered, {len(first.items or ()):,} in the first"
         shared = f"chunk: small batches that are there at once share one: up to {MOST}, each with its own kernel call"
-        shares = size <= SMALL_BATCH and 2 * size <= gathered_bytes
+        shares = size <= SMALL_BATCH and gathered_bytes >= max(2 * size, 1)
         each = shared if shares else "chunk: each batch as it comes"
         slots, threads, why = plan.slots, plan.threads, [gathered if packed else each]
         if not threads and self._fixed.slots is None and self._device.stages:
