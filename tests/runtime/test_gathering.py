@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gapless.model.races import find_races
 from gapless.runtime import gathering
@@ -16,7 +18,7 @@ from gapless.runtime.devices import cuda, host
 from gapless.runtime.devices.simulated import Simulated
 from gapless.runtime.kernels import cuda_kernel, outputs_of
 from gapless.runtime.pipeline import BATCH_SLOTS, SLOT_MEMORY, Pipeline
-from gapless.runtime.slots import ALIGNMENT, Beside, Passage
+from gapless.runtime.slots import ALIGNMENT, Beside, Passage, layout
 from staged_host import Event, StagedHost
 
 X = np.random.default_rng(8).random(20_000, dtype=np.float32)
@@ -438,6 +440,34 @@ def test_room_for_outputs_is_what_they_take_together() -> None:
     beside.begin(2, 600)
     several = [beside.array(0, (rows,), np.dtype(np.uint8)) for rows in (300, 300, 80)]
     assert len(beside.whole(several)) == 1280  # it ends within the memory, though that was made for less
+
+
+OUTPUT = st.tuples(st.integers(0, 3), st.sampled_from(["u1", "<f4", ">i8", "S3", "c16"]))
+CALL = st.tuples(st.integers(0, 300), st.lists(OUTPUT, max_size=3))
+
+
+@given(chunks=st.lists(st.lists(CALL, min_size=1, max_size=8), max_size=5))
+def test_any_outputs_have_memory_of_their_own_that_one_copy_takes_where_they_are_side_by_side(chunks: Any) -> None:
+    beside = Beside(StagedHost())
+    for calls in chunks:
+        beside.begin(len(calls), sum(rows for rows, _ in calls))
+        arrays = [
+            beside.array(number, (rows, width), np.dtype(kind))
+            for rows, outputs in calls
+            for number, (width, kind) in enumerate(outputs)
+        ]
+        for number, array in enumerate(arrays):
+            array.view(np.uint8)[...] = number
+        assert all((array.view(np.uint8) == number).all() for number, array in enumerate(arrays))
+        offsets, size = layout(tuple((array.shape, array.dtype) for array in arrays))
+        whole = beside.whole(arrays)
+        if whole is not None:
+            assert whole.nbytes == size
+            for number, (at, array) in enumerate(zip(offsets, arrays, strict=True)):
+                assert (whole[at : at + array.nbytes] == number).all()
+        done = [array for array in arrays[:-1] if array.size]  # what is left where a kernel failed
+        if beside.whole(done) is not None:
+            assert len(beside.whole(done)) == layout(tuple((array.shape, array.dtype) for array in done))[1]
 
 
 def test_a_kernel_that_fails_with_an_output_that_found_no_room_leaves_the_others_as_they_are() -> None:

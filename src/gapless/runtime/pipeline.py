@@ -64,11 +64,12 @@ class Pipeline:
     """A kernel with the ring that keeps the link busy around it. Thread-safe; every run in progress has its own ring.
 
     *kernel* maps device arrays to device arrays and must treat rows (the first dimension) alike: it gets a chunk of
-    rows at a time. It may return None, one array or a tuple. Results with a row for every row make up one array; small
-    results of chunks (0-dimensional, or fewer rows) are put one after another, or folded with *reduce*, a function of
-    two results. Without inputs the kernel is called with ``(first row, rows)``. A raw kernel (``cuda_kernel``, a
-    cuda.core kernel, Numba, Triton) gets ``(inputs..., outputs..., n)``; *outputs* says what it writes (dtype, or
-    ``(shape of a row, dtype)``, a list for several, a number for several like the input; default one like the input).
+    rows at a time. It may return None, one array or a tuple, in memory that no later call writes to. Results with a row
+    for every row make up one array; small results of chunks (0-dimensional, or fewer rows) are put one after another,
+    or folded with *reduce*, a function of two results. Without inputs the kernel is called with ``(first row, rows)``.
+    A raw kernel (``cuda_kernel``, a cuda.core kernel, Numba, Triton) gets ``(inputs..., outputs..., n)``; *outputs*
+    says what it writes (dtype, or ``(shape of a row, dtype)``, a list for several, a number for several like the input;
+    default one like the input).
 
     *device*: ``"cuda"``, ``"cuda:1"``, ``"host"`` or a device; by default a GPU where there is one. *arrays*: which
     library's arrays a plain function works on (``"cupy"``, ``"torch"``, ``"numba"``); by default found out.
