@@ -3,29 +3,26 @@
 The link takes a few microseconds for 64 KiB, Python ten times that for a chunk. So small batches that are there at
 once share one. Nothing else changes for them: the kernel gets each by itself, and the results come in their order.
 
-A source that lets one wait is not asked for more than the next batch, so that no result waits for input that comes
-later. That is found out on the way: the batches of a chunk are doubled as long as they come at once. None share before
-the first results tell how long a kernel takes and how large its results are.
+Only batches of a list, a tuple or an array share: an iterator may have to wait for what it gives, or for results before
+it goes on, and is asked for no more than a batch a slot. And none share before the first results tell how long a kernel
+takes and how large its results are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from time import perf_counter_ns
 from typing import Any
 
 from .slots import Chunk, Passage
 
 MOST = 64  # batches
 MOST_BYTES = 4 << 20
-SLOW = 100_000  # ns that a source takes for a batch that does not come at once
-PATIENCE = 500_000  # ns for all of a chunk
 KERNELS = 1e6  # ns that the kernels of a chunk may take together: results wait for the last of them
 
 
 class Gathered:
-    """An iterator over chunks: of *batches*, those that are small and there at once are gathered.
+    """An iterator over chunks: of *batches*, those that are small are gathered.
 
     *small*: bytes of a batch that may be, *most_bytes*: of a chunk, and of its results as far as can be foreseen. What
     goes wrong in the source comes out after the batches that it has given.
@@ -37,7 +34,6 @@ class Gathered:
         self.most_bytes = most_bytes
         self._most = 1  # that kernels and results let a chunk have
         self._in_time = MOST  # that kernels alone do
-        self._count = 1  # that the source does
         self._next: Chunk | None = None  # has been taken from the source, and was too large for the last chunk
         self._failed: Exception | None = None
 
@@ -45,14 +41,12 @@ class Gathered:
         return self
 
     def __next__(self) -> Chunk:
-        start = perf_counter_ns()
         first = self._take()
         if first is None:
             raise StopIteration
-        together, size, since = [first], _bytes(first), perf_counter_ns()
-        slow = since - start > SLOW
-        count = 1 if slow or size > self._small else min(self._count, self._most)
-        while len(together) < count and since - start < PATIENCE:
+        together, size = [first], _bytes(first)
+        most = self._most if size <= self._small else 1
+        while len(together) < most:
             try:
                 batch = next(self._batches, None)
             except Exception as problem:
@@ -60,16 +54,12 @@ class Gathered:
                 break
             if batch is None:
                 break
-            before, since = since, perf_counter_ns()
-            if since - before > SLOW:
-                slow, count = True, 0
             more = _bytes(batch)
             if more > self._small or size + more > self.most_bytes:
                 self._next = batch
                 break
             together.append(batch)
             size += more
-        self._count = 1 if slow else min(2 * self._count, MOST)
         return first if len(together) == 1 else joined(together)
 
     def tell(self, chunk: Chunk, passage: Passage) -> None:

@@ -168,11 +168,10 @@ class Pipeline:
 
         A batch is an array, a tuple of arrays for several inputs, or a list of many small items (arrays, or tuples)
         that are copied as one and whose result is a list. It must stay as it is until its result is given: a source
-        that fills one buffer again and again must yield copies. Small batches that are there at once share a copy each
-        way, and the kernel still gets each by itself; *slots*, where it is fixed, bounds the batches under way, and
-        then none share. *pack* gathers single items that way, into copies of
-        the size that the plan chooses (*chunk*, where that is fixed), or of the bytes given. The source is asked for
-        more when a slot is free.
+        that fills one buffer again and again must yield copies. *pack* gathers single items that way, into copies of
+        the size that the plan chooses (*chunk*, where that is fixed), or of the bytes given. Without it, small batches
+        of a list, a tuple or an array share a copy each way too, and the kernel still gets each by itself; not so where
+        *slots* is fixed, which bounds the batches under way. An iterator is asked for a batch when a slot is free.
         A result lies in memory of the pipeline's own that is used again once nothing refers to the result any more.
         """
         self._check_open()
@@ -249,9 +248,8 @@ class Pipeline:
         return sink.result()
 
     def _stream(self, source: Iterable[Any], pack_bytes: int, progress: Progress) -> Iterator[Any]:
-        chunks = batches(source, pack_bytes)
-        gathered = None
-        if self._device.stages and not pack_bytes and self._fixed.slots is None:
+        chunks, prompt, gathered = batches(source, pack_bytes), isinstance(source, np.ndarray | list | tuple), None
+        if prompt and self._device.stages and not pack_bytes and self._fixed.slots is None:
             gathered = Gathered(chunks, small=SMALL_BATCH, most_bytes=self._gathered_bytes())
         timed = Timed(chunks if gathered is None else gathered)
         try:
@@ -261,8 +259,7 @@ class Pipeline:
             raise
         if first is None:
             return
-        prompt = isinstance(source, np.ndarray | list | tuple)
-        plan = self._plan_batches(first, 0 if gathered is None else gathered.most_bytes, prompt=prompt)
+        plan = self._plan_batches(first, 0 if gathered is None else gathered.most_bytes)
         if gathered is not None:
             gathered.most_bytes = self._within_memory(gathered.most_bytes, plan.slots)
         run = Running(plan, 0, progress, self._device, timed=timed, gathered=gathered)
@@ -390,7 +387,7 @@ class Pipeline:
             )
         )  # fmt: skip
 
-    def _plan_batches(self, first: Chunk, gathered_bytes: int, *, prompt: bool) -> Plan:
+    def _plan_batches(self, first: Chunk, gathered_bytes: int) -> Plan:
         size = sum(array.nbytes for source in first.inputs for array in _arrays(source))
         straight = all(isinstance(source, np.ndarray) and self._straight(source) for source in first.inputs)
         work = Work(rows=first.rows, bytes_in=size, bytes_out=size, pageable_in=not straight, pageable_out=False,
@@ -398,13 +395,13 @@ class Pipeline:
         plan = self._choose(work)
         packed = first.items is not None and not first.as_list
         gathered = f"chunk: items are gathered, {len(first.items or ()):,} in the first"
-        shared = f"chunk: small batches that are there at once share one: up to {MOST}, each with its own kernel call"
+        shared = f"chunk: small batches share one: up to {MOST}, each with its own kernel call"
         shares = size <= SMALL_BATCH and gathered_bytes >= max(2 * size, 1)
         each = shared if shares else "chunk: each batch as it comes"
         slots, threads, why = plan.slots, plan.threads, [gathered if packed else each]
         if not threads and self._fixed.slots is None and self._device.stages:
             slots = BATCH_SLOTS
-        full = shares and prompt and self._device.pools  # chunks will be of many batches
+        full = shares and self._device.pools  # chunks will be of many batches
         if threads and self._fixed.threads is None and size < SMALL_BATCH and not full:
             slots, threads = self._fixed.slots or BATCH_SLOTS, 0
             why.append(
