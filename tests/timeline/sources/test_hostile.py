@@ -516,6 +516,7 @@ class TestUseless:
             (b"<!DOCTYPE html>", "a web page"),
             (bytes(4096), "nothing but zero bytes"),
             (b"# the chunk loop\nmachine teaching\nstream s0\n", "a tape"),
+            (b"\x7fELF\x02\x01\x01" + bytes(100), "a program: gapless record"),
             (b"name,start,end\nk,1,2\n", "text that is not JSON"),
             (b"\x0a\x10\x08\x01\x12\x04\xff\xfe\x00\x01", "no format that gapless knows"),
         ],
@@ -527,6 +528,10 @@ class TestUseless:
             with pytest.raises(GaplessError, match=says) as problem:
                 kineto.read_bytes(packed)
             assert "Expected a trace of torch.profiler" in str(problem.value)
+
+    def test_a_script_leads_to_the_recorder(self, kineto: SimpleNamespace) -> None:
+        with pytest.raises(GaplessError, match=r"train\.py is a program: gapless record"):
+            load(kineto.save(b"import torch\n", "train.py"))
 
     def test_a_report_of_nsight_systems(self, kineto: SimpleNamespace) -> None:
         with pytest.raises(GaplessError, match="a report of Nsight Systems"):

@@ -28,7 +28,7 @@ _STRANGERS = (
     (rb"BZh[1-9]", "packed with bzip2: unpack it first"),
     (rb"\x1f\x8b", "gzip within gzip: unpack it first"),
     (rb"[\s\S]{257}ustar", "a tar archive"),
-    (rb"\x7fELF", "a program"),
+    (rb"\x7fELF", "a program: gapless record makes a timeline of what it does"),
     (rb"\xff\xfe|\xfe\xff|[\[{]\0|\0[\[{]", "UTF-16 text: save it as UTF-8"),
     (rb"\s*<", "a web page or XML"),
     (rb"\0+\Z", "nothing but zero bytes"),
@@ -56,6 +56,8 @@ def load(path: str | os.PathLike[str], *, progress: Progress | None = None) -> T
         what = "empty"
     elif file.suffix == ".qdstrm":
         what = "an unfinished report of Nsight Systems: its QdstrmImporter finishes it"
+    elif file.suffix == ".py":
+        what = "a program: gapless record makes a timeline of what it does"
     elif file.suffix == ".tape":
         what = "a tape: gapless simulate plays it"
     raise GaplessError(f"{path} is {what}. Expected {' or '.join(source.EXPECTED for source in SOURCES)}.")
