@@ -1,7 +1,7 @@
 """What recording costs, and whether what it records is right: on a machine with a GPU.
 
     uv run python benchmarks/recording.py overhead  --loops FOLDER --out FOLDER [--tools TOOL,TOOL]
-    uv run python benchmarks/recording.py floor     --loops FOLDER --out FOLDER
+    uv run python benchmarks/recording.py floor     --loops FOLDER --out FOLDER [--each-kind]
     uv run python benchmarks/recording.py beside    --loops FOLDER --out FOLDER
     uv run python benchmarks/recording.py samples   --samples FOLDER --out FOLDER
     uv run python benchmarks/recording.py tables    --out FOLDER        (no GPU: reads what the others left)
@@ -13,8 +13,9 @@ That of --samples holds NVIDIA's public cuda-samples, each built by nvcc with ``
 overhead: the same programs alone, recorded, recorded without source lines, under torch.profiler and cupti-python, in
 turns within one run, a process each; medians of the host's time. --tools: only these, beside the untraced programs.
 floor: the launches of ``loops`` alone, with CUPTI that records for nobody (recording/floor.c), and recorded, in turns:
-what of the cost is CUPTI's own. Both tell passes that had the CPU core to themselves from the others, and keep every
-pass, so that runs on different machines can lie in one folder: each is judged by its own quickest core. beside: the
+what of the cost is CUPTI's own. --each-kind: also kernels and calls with each other kind of record alone. Both tell
+passes that had the CPU core to themselves from the others, and keep every pass, so that runs on different machines can
+lie in one folder: each is judged by its own quickest core. beside: the
 chunk loop with each mistake, recorded and under torch.profiler, in turns within one process, and recorded by the
 command; that with pageable memory in more turns. samples: each sample, recorded.
 """
@@ -41,6 +42,7 @@ from loops import TOOLS, shuffled  # noqa: E402
 from tables import show, show_costs  # noqa: E402
 
 ALL_KINDS = "10,1,22,2,38,36,37,9,8,49,50,17,12,5"  # what the recorder records
+KERNELS_AND_CALLS = "10,5"
 FLOOR_TURNS = 4
 TURNS = 3
 STRETCH = 50  # passes of a program in C++ that are one stretch
@@ -97,7 +99,7 @@ def overhead(loops: Path, out: Path, tools: list[str]) -> None:
     _said([sys.executable, str(HERE / "loops.py"), "costs", str(out), *tools], plain, timeout=500)
 
 
-def floor(loops: Path, out: Path) -> None:
+def floor(loops: Path, out: Path, *, each_kind: bool) -> None:
     cupti = next(cupti for cupti in cuptis() if cupti.headers)
     injected = out / "libfloor.so"
     shim = Path(gapless.recorder.__file__).parent / "native" / "shim"
@@ -106,7 +108,11 @@ def floor(loops: Path, out: Path) -> None:
     subprocess.run(line, check=True)
     record = out / "floor.gapless"
     recorded = {"gapless --no-lines": Settings(lines=False), "gapless": Settings(), "waiting": Settings(after=1e6)}
-    kinds = {"untraced": "", "CUPTI: kernels": "10", "CUPTI: kernels and calls": "10,5", "CUPTI: all kinds": ALL_KINDS}
+    kinds = {"untraced": "", "CUPTI: kernels": "10", "CUPTI: kernels and calls": KERNELS_AND_CALLS,
+             "CUPTI: all kinds": ALL_KINDS}  # fmt: skip
+    if each_kind:
+        others = [kind for kind in ALL_KINDS.split(",") if kind not in KERNELS_AND_CALLS.split(",")]
+        kinds |= {f"CUPTI: these and kind {kind}": f"{KERNELS_AND_CALLS},{kind}" for kind in others}
     run = round(time.time())
     for turn in range(FLOOR_TURNS):
         for name in shuffled([*kinds, *recorded], turn):
@@ -159,6 +165,7 @@ def main() -> None:
     parser.add_argument("what", choices=("overhead", "floor", "beside", "samples", "tables"))
     parser.add_argument("--loops", type=Path, default=HERE)
     parser.add_argument("--samples", type=Path, default=HERE)
+    parser.add_argument("--each-kind", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("recorded"))
     parser.add_argument("--tools", default=",".join(TOOLS), help="for overhead, by commas; all: %(default)s")
     given = parser.parse_args()
@@ -173,7 +180,7 @@ def main() -> None:
         overhead(given.loops.resolve(), given.out.resolve(), tools)
         show_costs(given.out)
     elif given.what == "floor":
-        floor(given.loops.resolve(), given.out.resolve())
+        floor(given.loops.resolve(), given.out.resolve(), each_kind=given.each_kind)
         show_costs(given.out)
     elif given.what == "beside":
         beside(given.loops.resolve(), given.out.resolve())
