@@ -47,6 +47,51 @@ def test_warns_where_todays_drivers_hide_it(program: Program, cause: str) -> Non
     assert check(program).ok
 
 
+SPARSE_PRODUCTS: dict[str, Callable[[Any, Any], Any]] = {
+    "mm": torch.mm,
+    "spmm": torch.spmm,
+    "sparse.mm": torch.sparse.mm,
+    "@": lambda graph, x: graph @ x,
+    "dense @ sparse": lambda graph, x: x.t() @ graph,
+    "sparse.addmm": lambda graph, x: torch.sparse.addmm(torch.ones_like(x), graph, x),
+    "mv": lambda graph, x: graph.mv(x[:, 0]),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support:UserWarning")
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+@pytest.mark.parametrize("product", SPARSE_PRODUCTS.values(), ids=SPARSE_PRODUCTS)
+def test_a_product_of_a_sparse_tensor_is_dense_and_reads_both(product: Any, layout: Any) -> None:
+    """The meta device has no rule for it."""
+    wanted = product(torch.eye(4).to_sparse(layout=layout), torch.ones(4, 3)).shape
+
+    def program(*, waits: bool) -> None:
+        graph, side = torch.eye(4).to_sparse(layout=layout).cuda(), torch.cuda.Stream()
+        torch.cuda.synchronize()
+        with torch.cuda.stream(side):
+            x = torch.ones(4, 3, device="cuda")
+        if waits:
+            torch.cuda.current_stream().wait_stream(side)
+        y = product(graph, x)
+        x.record_stream(torch.cuda.current_stream())
+        assert y.shape == wanted
+        assert y.layout is torch.strided
+        assert y.device.type == "cuda"
+
+    assert [cause for cause, _ in causes(lambda: program(waits=False))] == ["missing-wait"]
+    assert causes(lambda: program(waits=True)) == []
+
+
+def test_a_gradient_goes_through_a_product_of_a_sparse_tensor() -> None:
+    def program() -> None:
+        weight = torch.ones(4, 3, device="cuda", requires_grad=True)
+        torch.mm(torch.eye(4).to_sparse().cuda(), weight).sum().backward()
+        assert weight.grad is not None
+        assert weight.grad.shape == weight.shape
+
+    assert causes(program) == []
+
+
 def test_a_missing_wait_in_a_loop_is_one_finding() -> None:
     def loop(*, waits: bool) -> None:
         side, kept = torch.cuda.Stream(), torch.ones(N, device="cuda")

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from .log import Log
-from .meta import META, SIZED, NotFollowedError, any_meta, as_meta, inside, is_meta, to_meta
+from .meta import META, PRODUCTS, SIZED, NotFollowedError, any_meta, as_meta, inside, is_meta, to_meta
 from .pretend import Pretended, where
 from .stacks import Stack
 
@@ -140,6 +140,8 @@ class DryDevice:
         if (guess := SIZED.get(name)) is not None:
             self.log.note(_SIZES, where())
             return guess(*args, **kwargs)
+        if (product := PRODUCTS.get(name)) is not None and _is_mixed(args[-2:]):
+            return product(*args, **kwargs)
         if name == "aten::index" or name.startswith("aten::index_put"):
             args = (args[0], self._chosen(args[1], args[2] if name != "aten::index" else None), *args[2:])
         if "generator" in kwargs:
@@ -228,6 +230,11 @@ class DryDevice:
 
 def _is_unusual(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and (value.layout is not torch.strided or value.is_nested)
+
+
+def _is_mixed(factors: Sequence[torch.Tensor]) -> bool:
+    """Tell whether one of these is dense and the other is not."""
+    return len({factor.layout is torch.strided for factor in factors}) == 2
 
 
 def _not_followed(func: Any, problem: Exception) -> NotFollowedError:

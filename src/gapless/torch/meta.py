@@ -134,6 +134,21 @@ def _nms(boxes: torch.Tensor, *_: Any) -> torch.Tensor:
     return _numbers(boxes, boxes.size(0))
 
 
+def _product(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    return torch.empty(one.size(0), *other.shape[1:], dtype=one.dtype, device=META)
+
+
+def _product_added(start: torch.Tensor, one: torch.Tensor, other: torch.Tensor, **_: Any) -> torch.Tensor:
+    return _product(one, other)
+
+
+# Products of a sparse and a dense tensor, which are dense: the meta device has no rule for them.
+PRODUCTS: dict[str, Any] = {
+    "aten::mm": _product,
+    "aten::mv": _product,
+    "aten::addmm": _product_added,
+    "aten::_sparse_addmm": _product_added,
+}
 SIZED: dict[str, Any] = {
     "aten::nonzero": _nonzero,
     "aten::masked_select": _masked_select,
