@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from difflib import get_close_matches
-from inspect import signature
 from pathlib import Path
 from typing import Annotated
 
@@ -63,9 +61,7 @@ def record(
     if not command:
         raise GaplessError("There is no program to record: gapless record -- python train.py")
     if command[0].startswith("-"):
-        close = get_close_matches(command[0].partition("=")[0], _options(), n=1)
-        meant = f" Did you mean {close[0]}?" if close else ""
-        raise GaplessError(f"Unknown option: {command[0]}.{meant}\nSee: gapless record --help")
+        raise GaplessError(f"Unknown option: {command[0]}.{_meant(command[0])}\nSee: gapless record --help")
     lasts, most = nanoseconds("--for", for_, bare="s"), None if max_size is None else parse_size(max_size)
     for option, value, what in (
         ("--for", lasts, "no time"),
@@ -90,5 +86,11 @@ def record(
     return status
 
 
-def _options() -> list[str]:
-    return ["--" + name.rstrip("_").replace("_", "-") for name in signature(record).parameters if name != "command"]
+def _meant(option: str) -> str:
+    """Ask whether an option that looks like this one was meant."""
+    from difflib import get_close_matches  # only now: it is not what a right command line should wait for
+    from inspect import signature
+
+    names = ["--" + name.rstrip("_").replace("_", "-") for name in signature(record).parameters if name != "command"]
+    close = get_close_matches(option.partition("=")[0], names, n=1)
+    return f" Did you mean {close[0]}?" if close else ""

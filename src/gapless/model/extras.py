@@ -15,11 +15,11 @@ def install_line(extra: str) -> str:
     origin = _origin()
     address = str(origin.get("url", ""))
     folder = unquote(address.removeprefix("file://")) if address.startswith("file://") else ""
-    if origin.get("dir_info", {}).get("editable") and _is_uvs():
+    if origin.get("dir_info", {}).get("editable"):
+        if not _is_uvs():
+            return f"pip install -e '{folder}[{extra}]'"
         where = "" if _is_within(folder) else f" --project '{folder}'"
         return f"uv sync{where} --no-dev --inexact --extra {extra}"
-    if origin.get("dir_info", {}).get("editable"):
-        return f"pip install -e '{folder}[{extra}]'"
     if folder:
         return f"pip install '{folder}[{extra}]'"
     if address:

@@ -64,11 +64,9 @@ def spans_of(first: int, after: int, rows: int) -> Iterator[tuple[int, int]]:
     if count <= 0:
         yield first, after
         return
-    shared = (
-        after - rows - 1 if rows > 2 and count > rows and count % rows == 1 else None
-    )  # where the last but one begins
+    is_shared = rows > 2 and count > rows and count % rows == 1
     for start in range(first, after, rows):
-        if start == shared:
+        if is_shared and start == after - rows - 1:  # the last but one
             yield start, after - 2
             yield after - 2, after
             return

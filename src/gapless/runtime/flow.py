@@ -11,7 +11,8 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from math import prod
+from math import inf, prod
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ from gapless.model.kinds import OpKind
 from .devices import Copied, Copies, Crew, Event, HostArray, Job, Launch, Source, out_of_memory
 from .gathering import joined
 from .slots import Chunk, Flight, Passage, Ring, RingMemoryError, Sink, is_timed, shape_of
+
+ALIGN_EVERY = 5.0  # seconds between ties of the device's clock to the host's
 
 
 def flow(
@@ -82,7 +85,7 @@ class Run:
         self.next_slot = 0
         self.taken = 0  # number of the chunk, or the batch, to come
         self.number = len(log)  # of the next flight
-        self.is_aligned = False
+        self.aligned = -inf  # when the device's clock was tied to the host's
         self.pinned: Any = None  # an array that is known to be pinned
         self.pageable: Any = None  # and one that is not, or not at both ends
 
@@ -356,9 +359,10 @@ class Run:
             self.settle(self.flights[0])
 
     def align(self) -> None:
-        """Tie the device's clock to the host's, once: not before the first commands, which need not wait for that."""
-        if not self.is_aligned:
-            self.is_aligned = True
+        """Tie the device's clock to the host's, if it is time: after the first commands, which need not wait for it."""
+        now = monotonic()
+        if now - self.aligned > ALIGN_EVERY:
+            self.aligned = now
             with suppress(Exception):  # what a broken device says comes out at its chunk
                 self.device.align_clock()
 

@@ -6,7 +6,6 @@ import sys
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from statistics import median
@@ -21,7 +20,6 @@ from .tune import Plan
 
 KEPT = 1 << 16  # chunks of a run that the report knows
 SAMPLED = 32  # chunks whose calls tell what a call takes
-ALIGN_EVERY = 5.0  # seconds between ties of the device's clock to the host's
 
 Progress = bool | Callable[[int, int], None]
 
@@ -59,7 +57,7 @@ class Running:
             if progress is not True and not callable(progress):
                 raise GaplessError("progress= is True, or a function of the rows done and all rows.")
             self._progress = self._show if progress is True else progress
-        self._aligned = self._shown = monotonic()
+        self._shown = monotonic()
 
     def advance(self, flight: Flight) -> None:
         """Take note of a chunk that is through."""
@@ -69,10 +67,6 @@ class Running:
         self._moved += flight.bytes_in + flight.bytes_out
         if self._progress is not None:
             self._progress(self._done, self._rows)
-        if monotonic() - self._aligned > ALIGN_EVERY:
-            with suppress(Exception):  # what a broken device says comes out at its chunk
-                self._device.align_clock()
-            self._aligned = monotonic()
 
     def shrink(self, unfinished: list[Chunk], rest: Iterator[Chunk]) -> Iterator[Chunk]:
         """Take a ring of half the size, and give what is left to do: chunks of one run's arrays in halves."""

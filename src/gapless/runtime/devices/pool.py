@@ -195,8 +195,13 @@ def _parts_alike(pairs: Sequence[tuple[HostArray, Source]]) -> Parts | None:
     targets, sources = (addresses_if_alike(ends) for ends in zip(*pairs, strict=True))
     if targets is None or sources is None:
         return None
-    parts = np.zeros((len(pairs), 4), np.int64)
-    parts[:, 0], parts[:, 1], parts[:, 2] = targets, sources, target.nbytes
+    return _whole(targets, sources, target.nbytes)
+
+
+def _whole(targets: NDArray[np.int64], sources: NDArray[np.int64], size: int) -> Parts:
+    """Describe copies of *size* bytes each."""
+    parts = np.zeros((len(targets), 4), np.int64)
+    parts[:, 0], parts[:, 1], parts[:, 2] = targets, sources, size
     return parts
 
 
@@ -232,10 +237,7 @@ def _joined(target: HostArray, sources: Sequence[HostArray], grids: list[Parts])
         size = first.nbytes
         if size * len(sources) != target.nbytes or target.dtype.hasobject:
             return None
-        parts = np.zeros((len(sources), 4), np.int64)
-        parts[:, 0] = np.arange(start, start + target.nbytes, size) if size else start
-        parts[:, 1], parts[:, 2] = places, size
-        return parts if size else _NOTHING
+        return _whole(np.arange(start, start + target.nbytes, size), places, size) if size else _NOTHING
     rows: list[tuple[int, int, int, int]] = []
     low = 0
     for source in sources:
