@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from gapless.model.errors import GaplessError
 from gapless.model.races import find_races
 from gapless.runtime import gathering
+from gapless.runtime.batch_plans import BATCH_SLOTS, SLOT_MEMORY
 from gapless.runtime.devices import cuda, host
 from gapless.runtime.devices.simulated import Simulated
 from gapless.runtime.kernels import cuda_kernel, outputs_of
-from gapless.runtime.pipeline import BATCH_SLOTS, SLOT_MEMORY, Pipeline
+from gapless.runtime.pipeline import Pipeline
 from gapless.runtime.slots import ALIGNMENT, Beside, Passage, layout
 from staged_host import Event, StagedHost
 

@@ -28,11 +28,11 @@ from gapless.model.errors import GaplessError
 
 from . import calibrate, sinks
 from .arguments import Size, count_of, size_of, targets_of
+from .batch_plans import SMALL_BATCH, bytes_of_pack, bytes_shared, plan_batches, within_memory
 from .chunks import as_host, batches, cut, failing, rows_of, spans_of, unpack, without
-from .cpus import usable
 from .devices import Device, HostArray, KernelOptions, Launch, open_device
 from .flow import flow as pass_ring
-from .gathering import MOST, MOST_BYTES, Gathered
+from .gathering import Gathered
 from .kernels import name_of, output_specs
 from .report import PipelineReport, report
 from .resume import Journal
@@ -46,17 +46,9 @@ TELLING = 2e7  # ns that a run must be predicted to take for its time to tell an
 CONTRADICTION = 1.5  # times longer or shorter than predicted
 DOUBT = 2  # runs in a row, after which costs are measured anew
 NEWS = 1.5  # a kernel's time that differs by less from what is known changes no plan
-# Bytes of a pack, where the plan chooses: over a link enough that Python's part of a pack is less than the link's, and
-# few enough that packs in flight and their results stay in the processor's cache.
-LEAST_PACK, MOST_PACK = {True: 12 << 20, False: 1 << 20}, {True: 32 << 20, False: 8 << 20}
-SMALL_BATCH = 512 << 10  # bytes of a batch that the caller stages sooner than a thread hears of it
 SMALL = 1 << 20  # bytes below which a thread is not worth its start
 ARRAYS = ("cupy", "torch", "numba", "numba_cuda_mlir", "cuda")  # the last as cuda.core gives them
 PRIORITIES = {"low": 0, "normal": 0, "high": -100}  # clamped by the driver (R6.13)
-BATCH_SLOTS = 8  # of a stream that is not staged: enough that the link is busy while the caller looks at results
-SLOT_MEMORY = 6  # times a batch's bytes: on the device in and out, pinned in, three blocks of results (``Ring.spare``)
-ENGINES = 3  # that slots keep busy: one each, where memory is short
-STAGED_SLOTS = 6  # of one that is: those, but for what would no longer fit the cache
 LOW_AHEAD, LOW_CHUNK = 2, 4 << 20  # so few and so small copies that those of others get through between
 
 
@@ -250,7 +242,7 @@ class Pipeline:
     def _stream(self, source: Iterable[Any], pack_bytes: int, progress: Progress) -> Iterator[Any]:
         chunks, prompt, gathered = batches(source, pack_bytes), isinstance(source, np.ndarray | list | tuple), None
         if prompt and self._device.stages and not pack_bytes and self._fixed.slots is None:
-            gathered = Gathered(chunks, small=SMALL_BATCH, most_bytes=self._gathered_bytes())
+            gathered = Gathered(chunks, small=SMALL_BATCH, most_bytes=bytes_shared(self._fixed))
         timed = Timed(chunks if gathered is None else gathered)
         try:
             first = next(timed, None)
@@ -259,9 +251,9 @@ class Pipeline:
             raise
         if first is None:
             return
-        plan = self._plan_batches(first, 0 if gathered is None else gathered.most_bytes)
+        plan = self._plan_batches(first, gathered)
         if gathered is not None:
-            gathered.most_bytes = self._within_memory(gathered.most_bytes, plan.slots)
+            gathered.most_bytes = within_memory(gathered.most_bytes, plan.slots, self._fixed)
         run = Running(plan, 0, progress, self._device, timed=timed, gathered=gathered)
         run.is_prompt = prompt
         flow = self._flow(run, chain([first], timed), sinks.Stream())
@@ -387,44 +379,13 @@ class Pipeline:
             )
         )  # fmt: skip
 
-    def _plan_batches(self, first: Chunk, gathered_bytes: int) -> Plan:
+    def _plan_batches(self, first: Chunk, gathered: Gathered | None) -> Plan:
         size = sum(array.nbytes for source in first.inputs for array in _arrays(source))
         straight = all(isinstance(source, np.ndarray) and self._straight(source) for source in first.inputs)
         work = Work(rows=first.rows, bytes_in=size, bytes_out=size, pageable_in=not straight, pageable_out=False,
                     whole=True)  # fmt: skip
-        plan = self._choose(work)
-        packed = first.items is not None and not first.as_list
-        gathered = f"chunk: items are gathered, {len(first.items or ()):,} in the first"
-        shared = f"chunk: small batches share one: up to {MOST}, each with its own kernel call"
-        shares = size <= SMALL_BATCH and gathered_bytes >= max(2 * size, 1)
-        each = shared if shares else "chunk: each batch as it comes"
-        slots, threads, why = plan.slots, plan.threads, [gathered if packed else each]
-        if not threads and self._fixed.slots is None and self._device.stages:
-            slots = BATCH_SLOTS
-        full = shares and self._device.pools  # chunks will be of many batches
-        if threads and self._fixed.threads is None and size < SMALL_BATCH and not full:
-            slots, threads = self._fixed.slots or BATCH_SLOTS, 0
-            why.append(
-                f"staging: by the caller: batches under {SMALL_BATCH >> 10} KiB are copied before a thread wakes"
-            )
-        elif threads and self._device.pools:
-            slots = self._fixed.slots or STAGED_SLOTS
-            why.append("staging: by threads that share each chunk")
-        elif threads:  # how many batches come is not known: enough that the threads and the link are busy
-            slots = threads = self._fixed.slots or self._fixed.threads or max(min(usable(), 8), 3)
-            why.append("staging: by threads of Python, one a slot")
-        why.append(f"slots: {slots}{', by hand' if self._fixed.slots or self._fixed.threads else ''}")
-        if self._fixed.memory is not None:
-            most = gathered_bytes if shares else max(size, 1)
-            slots = max(min(slots, self._fixed.memory // (SLOT_MEMORY * most)), 1)
-            why.append(f"memory: bound by hand, which leaves {slots} slots for batches like the first")
-        threads = threads if self._device.pools else min(threads, slots)
-        ahead = min(self._fixed.ahead or slots, slots)
-        memory = slots * SLOT_MEMORY * (min(MOST * size, gathered_bytes) if shares else size)
-        return self._remember(
-            replace(plan, slots=slots, streams=slots, threads=threads, ahead=ahead, why=tuple(why),
-                    memory=memory if self._device.stages else plan.memory)
-        )  # fmt: skip
+        shared_bytes = 0 if gathered is None else gathered.most_bytes
+        return self._remember(plan_batches(self._choose(work), first, size, shared_bytes, self._fixed, self._device))
 
     def _choose(self, work: Work) -> Plan:
         costs = calibrate.costs_of(self._device)
@@ -452,21 +413,7 @@ class Pipeline:
         """Give the bytes of a pack: a chunk of a run that has very many."""
         many = Work(rows=1 << 30, bytes_in=1 << 30, bytes_out=1 << 30, pageable_in=self._device.stages,
                     pageable_out=False)  # fmt: skip
-        links, fixed = self._device.stages, self._fixed
-        return self._within_memory(
-            fixed.chunk or min(max(self._choose(many).chunk_bytes, LEAST_PACK[links]), MOST_PACK[links]),
-            min(fixed.slots or ENGINES, ENGINES),
-        )
-
-    def _gathered_bytes(self) -> int:
-        """Give the bytes of a chunk that batches share."""
-        return self._within_memory(min(self._fixed.chunk or MOST_BYTES, MOST_BYTES), ENGINES)
-
-    def _within_memory(self, size: int, slots: int) -> int:
-        """Give a chunk's bytes, less where the bound of memory leaves less to so many slots."""
-        if self._fixed.memory is None:
-            return size
-        return max(min(size, self._fixed.memory // (SLOT_MEMORY * slots)), 1)
+        return bytes_of_pack(self._fixed, self._device, lambda: self._choose(many).chunk_bytes)
 
     def _all_straight(self, arrays: Sequence[HostArray]) -> bool | None:
         """Tell it of all of them; None where they differ."""
